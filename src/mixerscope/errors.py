@@ -1,0 +1,49 @@
+"""Every error Mixerscope raises on purpose. A `UserError` is the user's to fix: one sentence, exit code 2."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class MixerscopeError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class UserError(MixerscopeError, ValueError):
+    """The input is wrong; the message says what was expected."""
+
+
+class UnknownName(UserError):
+    """A name that no registry, spec or model knows."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        self.known = sorted(known)
+        super().__init__(f"no {what} named {name!r}{nearest(name, self.known)}")
+
+
+class CorruptFile(MixerscopeError):
+    """A file whose bytes are not the ones that were written."""
+
+
+class SiteNeverFired(MixerscopeError):
+    """A site was asked for and the forward pass never went through it."""
+
+
+class SiteFiredAgain(MixerscopeError):
+    """A site fired more than once in one forward pass, so 'its' activation is not one value."""
+
+
+class SelfTestFailed(MixerscopeError):
+    """The checks that precede every intervention grid did not hold for this model."""
+
+
+class RunFailed(MixerscopeError):
+    """A run ended without a result."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The tail of an error sentence: the closest known names, or all of them when nothing is close."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    if close:
+        return f"; did you mean {' or '.join(repr(c) for c in close)}?"
+    return f"; known: {', '.join(known)}" if known else ""

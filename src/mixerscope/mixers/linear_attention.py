@@ -1,0 +1,45 @@
+"""Linear attention with the Taylor feature map of Based."""
+
+import torch
+from torch import Tensor, nn
+
+from mixerscope.errors import UserError
+from mixerscope.mixers.base import Mixer, Move
+from mixerscope.sites import Site
+
+EPSILON = 1e-12
+
+
+class LinearAttention(Mixer):
+    """Taylor linear attention (Arora et al. 2024): weights 1 + s + s^2/2 with s = q . k / sqrt(f), normalised."""
+
+    equation = "y_t = W_o sum_{j<=t} w_tj v_j / (sum_{j<=t} w_tj);  w_tj = 1 + s + s^2/2, s = q_t . k_j / sqrt(f)"
+    paper = "Arora et al. 2024, Simple linear attention language models balance the recall-throughput tradeoff"
+    moves = (Move("linear attention", "attention_out"),)
+
+    def __init__(self, width: int, *, feature_dim: int = 8) -> None:
+        super().__init__()
+        if feature_dim < 1:
+            raise UserError(f"linear_attention: feature_dim = {feature_dim} must be at least 1")
+        self.q_proj = nn.Linear(width, feature_dim, bias=False)
+        self.k_proj = nn.Linear(width, feature_dim, bias=False)
+        self.v_proj = nn.Linear(width, width, bias=False)
+        self.o_proj = nn.Linear(width, width, bias=False)
+        self.q = Site()  # [b, t, f]
+        self.k = Site()  # [b, t, f]
+        self.v = Site()  # [b, t, d]
+        self.attention_out = Site()  # [b, t, d]
+
+    def forward(self, x: Tensor) -> Tensor:
+        t = x.shape[1]
+        q, k, v = self.q(self.q_proj(x)), self.k(self.k_proj(x)), self.v(self.v_proj(x))
+        # At these lengths the t x t matrix is smaller than the running sum over 1 + f + f^2 features.
+        scores = torch.einsum("btf,bsf->bts", q, k) * q.shape[-1] ** -0.5
+        past = torch.ones(t, t, dtype=x.dtype, device=x.device).tril()
+        weights = (1 + scores + scores.square() / 2) * past
+        weights = weights / (weights.sum(-1, keepdim=True) + EPSILON)
+        return self.o_proj(self.attention_out(torch.einsum("bts,bsd->btd", weights, v)))
+
+    def state_size(self, length: int) -> int:
+        features = 1 + self.q_proj.out_features + self.q_proj.out_features**2
+        return features * (self.v_proj.out_features + 1)

@@ -1,0 +1,75 @@
+"""Mamba: a selective state space model behind a short convolution."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mixerscope.errors import UserError
+from mixerscope.mixers.base import Mixer, Move
+from mixerscope.mixers.ops.selective_scan import selective_scan
+from mixerscope.mixers.ops.short_conv import ShortConv
+from mixerscope.sites import Site
+
+DT_MIN, DT_MAX, DT_FLOOR = 1e-3, 0.1, 1e-4
+
+
+class Mamba(Mixer):
+    """Mamba (Gu & Dao 2023): s_t = exp(dt_t A) s_{t-1} + dt_t x_t B_t;  y_t = s_t C_t + D x_t, gated by SiLU(z)."""
+
+    block_norm = "rms"
+    block_mlp = False
+    equation = "x = SiLU(conv(W_x u)); s_t = exp(dt_t A) * s_{t-1} + dt_t x_t B_t^T; y = W_o ((s C + D x) * SiLU(z))"
+    paper = "Gu & Dao 2023, Mamba: linear-time sequence modeling with selective state spaces"
+    moves = (Move("short convolution", "conv_out"), Move("selective scan", "scan_out"))
+
+    def __init__(self, width: int, *, d_state: int = 16, d_conv: int = 4, expand: int = 2) -> None:
+        super().__init__()
+        for name, value in (("d_state", d_state), ("d_conv", d_conv), ("expand", expand)):
+            if value < 1:
+                raise UserError(f"mamba: {name} = {value} must be at least 1")
+        inner, self.rank = expand * width, math.ceil(width / 16)
+        self.in_proj = nn.Linear(width, 2 * inner, bias=False)
+        self.conv = ShortConv(inner, d_conv)
+        self.x_proj = nn.Linear(inner, self.rank + 2 * d_state, bias=False)
+        self.dt_proj = nn.Linear(self.rank, inner)
+        self.a_log = nn.Parameter(torch.empty(inner, d_state))
+        self.skip = nn.Parameter(torch.empty(inner))
+        self.out_proj = nn.Linear(inner, width, bias=False)
+        self.conv_in = Site()  # [b, t, e]
+        self.conv_out = Site()  # [b, t, e], before the activation
+        self.act_out = Site()  # [b, t, e]
+        self.gate = Site()  # [b, t, e], before the activation
+        self.dt = Site()  # [b, t, e]
+        self.b = Site()  # [b, t, n]
+        self.c = Site()  # [b, t, n]
+        self.scan_out = Site()  # [b, t, e], the skip term included
+
+    def init_weights(self, rng: torch.Generator, depth: int) -> None:
+        """As published: projections uniform in +-1/sqrt(fan_in), the output one divided by sqrt(depth)."""
+        for linear in (self.in_proj, self.x_proj, self.out_proj):
+            bound = linear.in_features**-0.5
+            nn.init.uniform_(linear.weight, -bound, bound, generator=rng)
+        with torch.no_grad():
+            self.out_proj.weight /= depth**0.5
+            nn.init.uniform_(self.dt_proj.weight, -(self.rank**-0.5), self.rank**-0.5, generator=rng)
+            log_dt = torch.rand(self.dt_proj.bias.shape, generator=rng) * math.log(DT_MAX / DT_MIN) + math.log(DT_MIN)
+            dt = log_dt.exp().clamp(min=DT_FLOOR)
+            self.dt_proj.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # the inverse of softplus
+            self.a_log.copy_(torch.arange(1, self.a_log.shape[1] + 1).log().expand_as(self.a_log))
+            self.skip.fill_(1.0)
+        self.conv.init_weights(rng)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = self.a_log.shape[1]
+        u, z = self.in_proj(x).chunk(2, dim=-1)
+        u = self.act_out(F.silu(self.conv_out(self.conv(self.conv_in(u)))))
+        dt, b, c = self.x_proj(u).split([self.rank, n, n], dim=-1)
+        dt = self.dt(F.softplus(self.dt_proj(dt)))
+        y = selective_scan(u, dt, -self.a_log.exp(), self.b(b), self.c(c)) + self.skip * u
+        return self.out_proj(self.scan_out(y) * F.silu(self.gate(z)))
+
+    def state_size(self, length: int) -> int:
+        channels, kernel = self.conv.weight.shape
+        return self.a_log.numel() + min(length, kernel - 1) * channels

@@ -1,0 +1,1 @@
+"""Arithmetic shared by mixers, one definition each."""

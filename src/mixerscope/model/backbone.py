@@ -1,0 +1,160 @@
+"""The backbone all architectures share: embeddings, blocks with a residual stream, a tied head, sites everywhere."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mixerscope.errors import UserError
+from mixerscope.mixers.base import REFERENCE_STD, Mixer, init_linears
+from mixerscope.model.init import SCHEMES, init_embedding
+from mixerscope.randomness import stream
+from mixerscope.registry import MIXERS
+from mixerscope.sites import Site
+from mixerscope.spec import LayerSpec, ModelSpec
+
+NORM_EPSILON = 1e-5
+MLP_RATIO = 4
+
+
+def make_norm(kind: str, width: int) -> nn.Module:
+    if kind == "layer":
+        return nn.LayerNorm(width, eps=NORM_EPSILON)
+    if kind == "rms":
+        return nn.RMSNorm(width, eps=NORM_EPSILON)
+    return nn.Identity()
+
+
+class MLP(nn.Module):
+    """d -> 4d -> d with the exact GELU."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, MLP_RATIO * width)
+        self.fc2 = nn.Linear(MLP_RATIO * width, width)
+
+    def init_weights(self, rng: torch.Generator, depth: int) -> None:
+        init_linears(self, rng)
+        nn.init.normal_(self.fc2.weight, std=REFERENCE_STD / (2 * depth) ** 0.5, generator=rng)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+class Block(nn.Module):
+    """x + mixer(norm(x)), then x + mlp(norm(x)) where the block has an MLP.
+
+    A block without one has no `resid_mid` and no `mlp_*` site: asking for them is an error, not a zero.
+    """
+
+    def __init__(self, spec: LayerSpec, width: int) -> None:
+        super().__init__()
+        assert spec.norm is not None, "layer specs are resolved before a model is built"
+        self.resid_pre = Site()
+        self.norm1 = make_norm(spec.norm, width)
+        self.mixer_in = Site()
+        self.mixer: Mixer = MIXERS.load(spec.mixer)(width, **spec.options)
+        self.mixer_out = Site()
+        self.mlp: MLP | None = None
+        if spec.mlp:
+            self.resid_mid = Site()
+            self.norm2 = make_norm(spec.norm, width)
+            self.mlp_in = Site()
+            self.mlp = MLP(width)
+            self.mlp_out = Site()
+        self.resid_post = Site()
+
+    def init_weights(self, rng: torch.Generator, depth: int) -> None:
+        self.mixer.init_weights(rng, depth)
+        if self.mlp is not None:
+            self.mlp.init_weights(rng, depth)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """What the mixer adds to the residual stream x [b, t, d]."""
+        return self.mixer_out(self.mixer(self.mixer_in(self.norm1(x))))
+
+    def finish(self, x: Tensor) -> Tensor:
+        """The block after its mixer: no position sees another from here on."""
+        if self.mlp is not None:
+            x = self.resid_mid(x)
+            x = x + self.mlp_out(self.mlp(self.mlp_in(self.norm2(x))))
+        return self.resid_post(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.resid_pre(x)
+        return self.finish(x + self.mix(x))
+
+
+class Model(nn.Module):
+    """A language model over token ids. Built by `build_model`, which also initialises it."""
+
+    def __init__(self, spec: ModelSpec, vocab_size: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.logit_scale = SCHEMES[spec.init].logit_scale(spec.width)
+        self.token_embedding = nn.Embedding(vocab_size, spec.width)
+        self.position_embedding: nn.Embedding | None = None
+        if spec.positions == "learned":
+            self.position_embedding = nn.Embedding(spec.max_length, spec.width)
+        self.embed = Site()
+        self.blocks = nn.ModuleList(Block(layer, spec.width) for layer in spec.layer_specs())
+        self.final_norm = nn.LayerNorm(spec.width, eps=NORM_EPSILON)
+        self.logits = Site()
+
+    def init_weights(self, rng: torch.Generator) -> None:
+        scheme = SCHEMES[self.spec.init]
+        init_embedding(self.token_embedding, scheme, rng)
+        if self.position_embedding is not None:
+            init_embedding(self.position_embedding, scheme, rng)
+        for block in self.layers():
+            block.init_weights(rng, len(self.blocks))
+
+    def layers(self) -> list[Block]:
+        return [block for block in self.blocks if isinstance(block, Block)]
+
+    def embed_tokens(self, tokens: Tensor) -> Tensor:
+        """[b, t] -> [b, t, d], the residual stream that enters block 0."""
+        x = self.token_embedding(tokens)
+        if self.position_embedding is not None:
+            length, rows = tokens.shape[1], self.position_embedding.num_embeddings
+            if length > rows:
+                raise UserError(f"a document of {length} tokens is longer than the {rows} learned positions")
+            x = x + self.position_embedding.weight[:length]
+        return self.embed(x)
+
+    def read_out(self, x: Tensor) -> Tensor:
+        """[..., d] -> [..., vocabulary]: the logits of what leaves the last block."""
+        return self.logits(F.linear(self.final_norm(x), self.token_embedding.weight) * self.logit_scale)
+
+    def forward(self, tokens: Tensor, read: Tensor | None = None) -> Tensor:
+        """Logits [b, t, v], or [b, q, v] at the positions `read` [b, q] alone, which is much cheaper."""
+        x = self.embed_tokens(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.read_out(x if read is None else at_positions(x, read))
+
+
+def at_positions(x: Tensor, positions: Tensor) -> Tensor:
+    """[b, t, d] at [b, q] -> [b, q, d]."""
+    return x.gather(1, positions.unsqueeze(-1).expand(*positions.shape, x.shape[-1]))
+
+
+def build_model(spec: ModelSpec, vocab_size: int, seed: int) -> Model:
+    """A freshly initialised model; the same seed gives the same weights, whatever happened before."""
+    # Constructors of torch layers draw from the global generator; inside the fork that leaves no trace.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Model(spec, vocab_size)
+    model.init_weights(stream(seed, "weights"))
+    return model
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
+    """Strict: every parameter must be given, and nothing else."""
+    model.load_state_dict(dict(weights), strict=True)
+
+
+def parameter_count(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())

@@ -1,0 +1,12 @@
+"""Random streams. Every random number comes from a generator made here; global RNG state is never touched."""
+
+import hashlib
+
+import torch
+
+
+def stream(seed: int, *purpose: str | int) -> torch.Generator:
+    """A generator of its own for each (seed, purpose), on the CPU."""
+    key = "/".join(str(part) for part in (seed, *purpose))
+    value = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
+    return torch.Generator().manual_seed(value)

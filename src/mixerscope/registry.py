@@ -1,0 +1,138 @@
+"""Names of components, and where their classes live. Nothing here imports torch or a component.
+
+Three kinds: mixers, architectures (layer patterns) and tasks. A built-in is one line in a table below. Another
+package adds its own through an entry point in the group `mixerscope.mixers`, `mixerscope.architectures` or
+`mixerscope.tasks` and is then known as `<distribution>/<name>`. A class in a notebook is added with `register`.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from mixerscope.errors import UnknownName, UserError
+
+C = TypeVar("C", bound=type)
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    target: str
+    """`module:Class`, imported on first use."""
+    summary: str
+    origin: str
+    """The distribution that provides it."""
+
+
+class Registry:
+    """Names of one kind of component, resolved to classes on first use."""
+
+    def __init__(self, kind: str, builtin: dict[str, tuple[str, str]]) -> None:
+        self.kind = kind
+        self.group = f"mixerscope.{kind}s"
+        self._entries = {
+            name: Entry(name, target, summary, "mixerscope") for name, (target, summary) in builtin.items()
+        }
+        self._loaded: dict[str, type] = {}
+        self._scanned = False
+
+    def entries(self) -> list[Entry]:
+        """All known components, built-ins first, without importing any."""
+        self._scan_entry_points()
+        return list(self._entries.values())
+
+    def names(self) -> list[str]:
+        return [entry.name for entry in self.entries()]
+
+    def __contains__(self, name: str) -> bool:
+        if name not in self._entries:
+            self._scan_entry_points()
+        return name in self._entries
+
+    def load(self, name: str) -> Any:
+        """The class behind a name."""
+        if name not in self:
+            raise UnknownName(self.kind, name, self._entries)
+        if name not in self._loaded:
+            module, _, attribute = self._entries[name].target.partition(":")
+            self._loaded[name] = getattr(importlib.import_module(module), attribute)
+        return self._loaded[name]
+
+    def name_of(self, cls: type) -> str:
+        """The name under which a class was loaded or registered."""
+        for name, loaded in self._loaded.items():
+            if loaded is cls:
+                return name
+        target = f"{cls.__module__}:{cls.__qualname__}"
+        for entry in self.entries():
+            if entry.target == target:
+                return entry.name
+        raise UserError(f"{cls.__qualname__} is not a registered {self.kind}; use register('{self.kind}', 'name')")
+
+    def register(self, name: str, summary: str = "") -> Callable[[C], C]:
+        """Class decorator that adds a component under `name`; a name is taken once."""
+
+        def add(cls: C) -> C:
+            if name in self and self._loaded.get(name) is not cls:
+                raise UserError(f"a {self.kind} named {name!r} exists already")
+            doc = (cls.__doc__ or "").strip().partition("\n")[0]
+            self._entries[name] = Entry(name, f"{cls.__module__}:{cls.__qualname__}", summary or doc, "local")
+            self._loaded[name] = cls
+            return cls
+
+        return add
+
+    def _scan_entry_points(self) -> None:
+        if self._scanned:
+            return
+        self._scanned = True
+        for point in entry_points(group=self.group):
+            origin = point.dist.name if point.dist else "unknown"
+            name = f"{origin}/{point.name}"
+            self._entries.setdefault(name, Entry(name, point.value, f"from {origin}", origin))
+
+
+MIXERS = Registry(
+    "mixer",
+    {
+        "attention": ("mixerscope.mixers.attention:Attention", "causal softmax attention"),
+        "base_conv": ("mixerscope.mixers.base_conv:BaseConv", "gated convolution, short kernel"),
+        "linear_attention": (
+            "mixerscope.mixers.linear_attention:LinearAttention",
+            "linear attention with second-order Taylor features",
+        ),
+        "mamba": ("mixerscope.mixers.mamba:Mamba", "selective state space model behind a short convolution"),
+    },
+)
+ARCHITECTURES = Registry(
+    "architecture",
+    {
+        "based": (
+            "mixerscope.spec.architectures:Based",
+            "short gated convolution and Taylor linear attention, alternating",
+        ),
+    },
+)
+TASKS = Registry(
+    "task",
+    {
+        "ar": ("mixerscope.tasks.ar:AR", "associative recall: key-value pairs, then a query"),
+    },
+)
+REGISTRIES = {registry.kind: registry for registry in (MIXERS, ARCHITECTURES, TASKS)}
+
+
+def register(kind: str, name: str, summary: str = "") -> Callable[[C], C]:
+    """Class decorator: `@register("mixer", "mine")`."""
+    if kind not in REGISTRIES:
+        raise UnknownName("kind of component", kind, REGISTRIES)
+    return REGISTRIES[kind].register(name, summary)
+
+
+def architecture_entries() -> list[Entry]:
+    """Everything that can stand as `model.architecture`: the patterns, then each mixer in every layer."""
+    patterns = ARCHITECTURES.entries()
+    taken = {entry.name for entry in patterns}
+    return patterns + [entry for entry in MIXERS.entries() if entry.name not in taken]

@@ -1,0 +1,19 @@
+"""Specs: what a run is, as frozen values that go to JSON and back."""
+
+from mixerscope.spec.architectures import Architecture, LayerSpec
+from mixerscope.spec.base import Spec, canonical_json, digest, one_sentence, parse
+from mixerscope.spec.run import InterventionSpec, ModelSpec, RunSpec, TrainSpec
+
+__all__ = [
+    "Architecture",
+    "InterventionSpec",
+    "LayerSpec",
+    "ModelSpec",
+    "RunSpec",
+    "Spec",
+    "TrainSpec",
+    "canonical_json",
+    "digest",
+    "one_sentence",
+    "parse",
+]

@@ -1,0 +1,65 @@
+"""Architectures: which mixer sits in which layer. A mixer's own name means that mixer in every layer."""
+
+from abc import abstractmethod
+from typing import Any, Literal
+
+from pydantic import PositiveInt
+
+from mixerscope.errors import UnknownName
+from mixerscope.registry import ARCHITECTURES, MIXERS, architecture_entries
+from mixerscope.spec.base import Spec, parse
+from mixerscope.spec.options import resolve_options
+
+
+class LayerSpec(Spec):
+    """One block of the backbone."""
+
+    mixer: str
+    options: dict[str, Any] = {}
+    mlp: bool | None = None
+    """Whether an MLP follows the mixer; None means what the mixer's paper does."""
+    norm: Literal["layer", "rms", "none"] | None = None
+    """Normalisation in front of mixer and MLP; None means what the mixer's paper does."""
+
+
+class Architecture(Spec):
+    """A layer pattern. Its fields are its options."""
+
+    @abstractmethod
+    def layer(self, index: int) -> LayerSpec:
+        """The block at depth `index`."""
+
+
+class Based(Architecture):
+    """Based (Arora et al. 2024): short gated convolution in even layers, Taylor linear attention in odd ones."""
+
+    kernel: PositiveInt = 3
+    feature_dim: PositiveInt = 8
+
+    def layer(self, index: int) -> LayerSpec:
+        if index % 2 == 0:
+            return LayerSpec(mixer="base_conv", options={"kernel": self.kernel})
+        return LayerSpec(mixer="linear_attention", options={"feature_dim": self.feature_dim})
+
+
+def resolve_layers(architecture: str, options: dict[str, Any], layers: int) -> tuple[dict[str, Any], list[LayerSpec]]:
+    """The architecture's options with defaults written out, and the spec of each of its layers."""
+    if architecture in ARCHITECTURES:
+        pattern: Architecture = parse(ARCHITECTURES.load(architecture), options)
+        plan = [pattern.layer(i) for i in range(layers)]
+        resolved = pattern.model_dump(mode="json")
+    elif architecture in MIXERS:
+        resolved = resolve_options(MIXERS.load(architecture), options)
+        plan = [LayerSpec(mixer=architecture, options=resolved)] * layers
+    else:
+        raise UnknownName("architecture", architecture, [e.name for e in architecture_entries()])
+    return resolved, [_complete(layer) for layer in plan]
+
+
+def _complete(layer: LayerSpec) -> LayerSpec:
+    mixer = MIXERS.load(layer.mixer)
+    return layer.changed(
+        options=resolve_options(mixer, layer.options),
+        mlp=mixer.block_mlp if layer.mlp is None else layer.mlp,
+        norm=mixer.block_norm if layer.norm is None else layer.norm,
+    )

@@ -1,0 +1,59 @@
+"""The base of all specs: frozen, typed, and deaf to no typo."""
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from mixerscope.errors import UserError, nearest
+
+
+class Spec(BaseModel):
+    """A frozen value whose fields are its only configuration; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            known = list(cls.model_fields)
+            for key in data:
+                if key not in known:
+                    raise ValueError(f"{cls.__name__} has no field {key!r}{nearest(str(key), known)}")
+        return data
+
+    def changed(self, **fields: Any) -> Any:
+        """A copy with some fields changed, validated anew."""
+        return type(self).model_validate({**dict(self), **fields})
+
+
+def canonical_json(value: Any) -> str:
+    """One text per value: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """sha256 of the canonical JSON of a value."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def one_sentence(error: ValidationError) -> str:
+    """The first complaint of a pydantic error, with its path, as one sentence."""
+    first = error.errors(include_url=False)[0]
+    path = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] != "value_error":
+        message = f"{message[0].lower()}{message[1:]}, got {first['input']!r}"
+    more = error.error_count() - 1
+    tail = f" (and {more} more)" if more else ""
+    return f"{path}: {message}{tail}" if path else f"{message}{tail}"
+
+
+def parse(cls: type[Spec], data: Any) -> Any:
+    """Validates data from outside into a spec, or raises a `UserError` of one sentence."""
+    try:
+        return cls.model_validate(data)
+    except ValidationError as error:
+        raise UserError(one_sentence(error)) from error

@@ -1,0 +1,121 @@
+"""What one run is: a task, a model, how it is trained and how it is taken apart. Its hash is its name."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PlainSerializer,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from mixerscope.registry import MIXERS, TASKS
+from mixerscope.spec.architectures import LayerSpec, resolve_layers
+from mixerscope.spec.base import Spec, digest
+
+SPEC_VERSION = 1
+
+
+def _load_task(value: Any) -> Any:
+    if isinstance(value, str):
+        value = {"name": value}
+    if isinstance(value, dict):
+        if "name" not in value:
+            raise ValueError("a task needs a 'name'")
+        fields = {key: field for key, field in value.items() if key != "name"}
+        return TASKS.load(value["name"]).model_validate(fields)
+    return value
+
+
+def _dump_task(task: Spec) -> dict[str, Any]:
+    return {"name": TASKS.name_of(type(task)), **task.model_dump(mode="json")}
+
+
+class ModelSpec(Spec):
+    """A backbone and the mixers in it."""
+
+    architecture: str
+    """A mixer's name, or the name of a layer pattern; `mixerscope ls architectures`."""
+    width: PositiveInt = 64
+    layers: PositiveInt = 2
+    options: dict[str, Any] = {}
+    """Options of the architecture; `mixerscope show NAME` lists them."""
+    positions: Literal["learned", "none"] = "none"
+    """Learned absolute positions or none; left out, attention gets them and the others do not."""
+    max_length: PositiveInt = 1024
+    """Rows of the learned position table."""
+    init: Literal["reference", "wide_embedding"] = "reference"
+    """`reference`: the published rule. `wide_embedding`: larger embeddings, which learn faster in tiny models."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _write_defaults_out(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not isinstance(data.get("architecture"), str):
+            return data
+        layers = data.get("layers", 2)
+        if not isinstance(layers, int) or layers < 1 or not isinstance(data.get("options", {}), dict):
+            return data
+        options, plan = resolve_layers(data["architecture"], data.get("options", {}), layers)
+        wants_positions = any(MIXERS.load(layer.mixer).wants_positions for layer in plan)
+        default = "learned" if wants_positions else "none"
+        return {"positions": default, **data, "options": options}
+
+    def layer_specs(self) -> list[LayerSpec]:
+        """The blocks, first to last, with every option written out."""
+        return resolve_layers(self.architecture, self.options, self.layers)[1]
+
+
+class TrainSpec(Spec):
+    """How the model is trained. The defaults are the published setting for associative recall."""
+
+    steps: PositiveInt = 50_016
+    batch_size: PositiveInt = 32
+    documents: PositiveInt = 100_032
+    """Training documents, made once and read in order, again and again."""
+    lr: PositiveFloat = 1e-3
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the steps over which the learning rate rises from zero."""
+    weight_decay: NonNegativeFloat = 0.0
+    eval_every: PositiveInt = 1000
+    eval_documents: PositiveInt = 320
+    stop_at_accuracy: float | None = Field(default=None, gt=0, le=1)
+    """Ends training at the first evaluation on the dev set that reaches this accuracy."""
+
+
+class InterventionSpec(Spec):
+    """Which counterfactuals are made and how many documents measure them."""
+
+    documents: PositiveInt = 320
+    slots: tuple[str, ...] = ("key",)
+    """Which token of the document is changed."""
+    symbols: Literal["query-class", "slot-class"] = "query-class"
+    """What the changed token becomes: a symbol of the query's class (as published) or of the slot's own class."""
+    avoid_present: bool = False
+    """Whether the new symbol must be absent from the document."""
+    batch_documents: PositiveInt = 64
+    """Documents in memory at once; changes no result beyond float rounding."""
+
+
+class RunSpec(Spec):
+    """One model on one task, trained and taken apart."""
+
+    version: Literal[1] = SPEC_VERSION
+    task: Annotated[Any, BeforeValidator(_load_task), PlainSerializer(_dump_task)]
+    """A task's name, or an object with `name` and the task's own fields."""
+    model: ModelSpec
+    train: TrainSpec = TrainSpec()
+    interventions: InterventionSpec = InterventionSpec()
+    seed: NonNegativeInt = 0
+    """Fixes the initialisation."""
+    data_seed: NonNegativeInt = 0
+    """Fixes the documents, their order and the counterfactuals."""
+
+    @property
+    def run_id(self) -> str:
+        """Hash of the resolved spec: a default written out or left out gives the same id."""
+        return digest(self.model_dump(mode="json"))[:12]
