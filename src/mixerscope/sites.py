@@ -59,7 +59,7 @@ def _tapped(site: Site, name: str, tap: Tap) -> Iterator[None]:
         site.taps = before
     if fired == 0:
         raise SiteNeverFired(
-            f"site {name!r} never fired: the forward pass did not go through it (a fused path, or a layer that is unused)"
+            f"site {name!r} never fired: the forward pass did not go through it (a fused path or an unused layer?)"
         )
 
 

@@ -84,7 +84,7 @@ class _Cohort:
         self.train: TrainSpec = specs[0].train
         self.tokens, (self.read, self.targets) = data.tokens, data.scored()
         self.dev_tokens, (self.dev_read, self.dev_targets) = dev.tokens, dev.scored()
-        stacked, buffers = stack_module_state(list(models))  # type: ignore[arg-type]
+        stacked, buffers = stack_module_state(list(models))
         self.params: dict[str, Tensor] = {name: p.detach() for name, p in stacked.items()}
         self.buffers: dict[str, Tensor] = {name: b.detach() for name, b in buffers.items()}
         self.first = {name: torch.zeros_like(p) for name, p in self.params.items()}
