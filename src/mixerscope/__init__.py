@@ -1,1 +1,70 @@
+"""Mixerscope: which mechanism did this sequence-model architecture learn?"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mixerscope.analysis import verdict
+    from mixerscope.interventions import interchange, make_pairs, plan_grid
+    from mixerscope.mixers import Mixer
+    from mixerscope.model import Model, build_model
+    from mixerscope.registry import register
+    from mixerscope.report import report
+    from mixerscope.run import load_run, run
+    from mixerscope.sites import Site, edit, record
+    from mixerscope.spec import RunSpec
+    from mixerscope.tasks import AR, Batch, Task
+    from mixerscope.training import train_cohort
+
 __version__ = "0.1.0"
+
+# Loaded on first use: `import mixerscope` and `mixerscope ls` stay fast, and torch is imported only where it is needed.
+_EXPORTS = {
+    "AR": "mixerscope.tasks",
+    "Batch": "mixerscope.tasks",
+    "Mixer": "mixerscope.mixers",
+    "Model": "mixerscope.model",
+    "RunSpec": "mixerscope.spec",
+    "Site": "mixerscope.sites",
+    "Task": "mixerscope.tasks",
+    "build_model": "mixerscope.model",
+    "edit": "mixerscope.sites",
+    "interchange": "mixerscope.interventions",
+    "load_run": "mixerscope.run",
+    "make_pairs": "mixerscope.interventions",
+    "plan_grid": "mixerscope.interventions",
+    "record": "mixerscope.sites",
+    "register": "mixerscope.registry",
+    "report": "mixerscope.report",
+    "run": "mixerscope.run",
+    "train_cohort": "mixerscope.training",
+    "verdict": "mixerscope.analysis",
+}
+__all__ = [
+    "AR",
+    "Batch",
+    "Mixer",
+    "Model",
+    "RunSpec",
+    "Site",
+    "Task",
+    "build_model",
+    "edit",
+    "interchange",
+    "load_run",
+    "make_pairs",
+    "plan_grid",
+    "record",
+    "register",
+    "report",
+    "run",
+    "train_cohort",
+    "verdict",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        from importlib import import_module
+
+        return getattr(import_module(_EXPORTS[name]), name)
+    raise AttributeError(f"module 'mixerscope' has no attribute {name!r}")

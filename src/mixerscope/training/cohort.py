@@ -46,6 +46,8 @@ class Member:
     steps: int = 0
     weights: dict[str, Tensor] = field(default_factory=dict)
     history: list[Evaluation] = field(default_factory=list)
+    data_sha256: str = ""
+    """Of the training documents, which all members share."""
 
 
 Progress = Callable[[int, list[Member]], None]
@@ -79,7 +81,7 @@ class _Cohort:
     """The members still in training, stacked."""
 
     def __init__(self, specs: list[RunSpec], models: list[Model], data: Batch, dev: Batch) -> None:
-        self.members = [Member(spec) for spec in specs]
+        self.members = [Member(spec, data_sha256=data.sha256()) for spec in specs]
         self.active = list(range(len(specs)))
         self.train: TrainSpec = specs[0].train
         self.tokens, (self.read, self.targets) = data.tokens, data.scored()

@@ -1,0 +1,31 @@
+"""From measured grids to tables, intervals and verdicts."""
+
+from mixerscope.analysis.cells import SHARE, cell_rows
+from mixerscope.analysis.routes import (
+    CARRIES,
+    MECHANISMS,
+    MIN_GAP,
+    Boundary,
+    RouteMove,
+    Verdict,
+    boundary_sites,
+    verdict,
+)
+from mixerscope.analysis.stats import Estimate, mean_estimate, ratio_estimate, resampling_counts
+
+__all__ = [
+    "CARRIES",
+    "MECHANISMS",
+    "MIN_GAP",
+    "SHARE",
+    "Boundary",
+    "Estimate",
+    "RouteMove",
+    "Verdict",
+    "boundary_sites",
+    "cell_rows",
+    "mean_estimate",
+    "ratio_estimate",
+    "resampling_counts",
+    "verdict",
+]

@@ -1,0 +1,42 @@
+"""What produced a result: versions, code, machine. No time and no path, so that equal runs give equal bytes."""
+
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("mixerscope", "torch", "numpy", "pydantic", "safetensors")
+
+
+def provenance() -> dict[str, Any]:
+    return {
+        "packages": {name: _version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "device": "cpu",
+        "threads": torch.get_num_threads(),
+        "dtype": "float32",
+        "git": _git(),
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _git() -> dict[str, Any]:
+    """Commit of the code and whether it was changed since; empty for an installed package."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return {}
+
+    def ask(*words: str) -> str:
+        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False).stdout
+
+    return {"commit": ask("rev-parse", "HEAD").strip(), "changed": bool(ask("status", "--porcelain", "--", "src"))}

@@ -1,0 +1,151 @@
+"""A run, from spec to folder: train, evaluate, intervene, judge. The only place where compute meets disk."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mixerscope.analysis import cell_rows, mean_estimate, resampling_counts, verdict
+from mixerscope.errors import UserError
+from mixerscope.interventions import Grid, interchange, make_pairs
+from mixerscope.model import Model, build_model, load_weights, parameter_count
+from mixerscope.provenance import provenance
+from mixerscope.spec import RunSpec, parse
+from mixerscope.store import (
+    RunFolder,
+    read_json,
+    read_jsonl,
+    read_tensors,
+    write_json,
+    write_jsonl,
+    write_tensors,
+)
+from mixerscope.tasks import Task
+from mixerscope.training import Member, train_cohort
+
+Progress = Callable[[str, int, int, str], None]
+"""Called with the stage ('train' or 'intervene'), the work done, the work in all, and a note such as the accuracy."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished run as it lies on disk. Tables are lists of rows; every file is checked against its hash when read."""
+
+    folder: RunFolder
+    spec: RunSpec
+
+    @property
+    def task(self) -> Task:
+        return self.spec.task
+
+    def model(self) -> Model:
+        """The trained model."""
+        model = build_model(self.spec.model, self.task.vocab_size, self.spec.seed)
+        load_weights(model, read_tensors(self.folder.checked("weights.safetensors")))
+        return model.eval()
+
+    def json(self, name: str) -> dict[str, Any]:
+        """One of 'status', 'evaluation', 'verdicts', 'self_test', 'provenance'."""
+        return read_json(self.folder.checked(f"{name}.json"))
+
+    def cells(self) -> list[dict[str, Any]]:
+        """The intervention table."""
+        return read_jsonl(self.folder.checked("cells.jsonl"))
+
+    def curve(self) -> list[dict[str, Any]]:
+        """The learning curve: a row per evaluation."""
+        return read_jsonl(self.folder.checked("curve.jsonl"))
+
+    def predictions(self) -> dict[str, Tensor]:
+        """Per test document: likelihood, accuracy and logit of the answer, and the same with each slot corrupted."""
+        return read_tensors(self.folder.checked("predictions.safetensors"))
+
+
+def run_folder(spec: RunSpec, root: Path) -> RunFolder:
+    return RunFolder(root / f"{spec.model.architecture.replace('/', '-')}-{spec.run_id}")
+
+
+def load_run(path: str | Path) -> RunResult:
+    """A finished run from its folder."""
+    folder = RunFolder(Path(path))
+    return RunResult(folder, parse(RunSpec, read_json(folder.checked("spec.json"))))
+
+
+def run(spec: RunSpec, root: str | Path, progress: Progress | None = None, fresh: bool = False) -> RunResult:
+    """The finished run of a spec below `root`: loaded if it is there, made if it is not."""
+    check_runnable(spec)
+    folder = run_folder(spec, Path(root))
+    if folder.finished and not fresh:
+        return load_run(folder.path)
+    folder.begin()
+    write_json(folder.path / "spec.json", spec.model_dump(mode="json"))
+    started = time.perf_counter()
+
+    def training(done: int, members: list[Member]) -> None:
+        if progress is not None:
+            latest = members[0].history[-1]
+            progress("train", done, spec.train.steps, f"accuracy {latest.accuracy:.1%}")
+
+    def intervening(done: int, total: int) -> None:
+        if progress is not None:
+            progress("intervene", done, total, "")
+
+    [member] = train_cohort([spec], training)
+    trained = time.perf_counter()
+    _write_training(folder, member)
+    pairs = make_pairs(spec.task, spec.interventions, spec.data_seed)
+    hashes = {"data_sha256": member.data_sha256, "pairs_sha256": pairs.sha256()}
+    write_json(folder.path / "provenance.json", {**provenance(), **hashes})
+    if member.outcome != "diverged":
+        model = build_model(spec.model, spec.task.vocab_size, spec.seed)
+        load_weights(model, member.weights)
+        grid = interchange(model, pairs, batch_documents=spec.interventions.batch_documents, progress=intervening)
+        _write_interventions(folder, model, grid)
+    write_json(
+        folder.path / "timing.json",
+        {"train_seconds": trained - started, "total_seconds": time.perf_counter() - started, "finished": time.time()},
+    )
+    folder.seal()
+    return load_run(folder.path)
+
+
+def check_runnable(spec: RunSpec) -> None:
+    """Refuses what could only fail after training."""
+    known = set(spec.task.slots)
+    for slot in spec.interventions.slots:
+        if slot not in known:
+            raise UserError(f"interventions.slots: this task has no slot {slot!r}, only {', '.join(sorted(known))}")
+    if spec.model.positions == "learned" and spec.task.max_length > spec.model.max_length:
+        raise UserError(
+            f"documents of {spec.task.max_length} tokens do not fit model.max_length = {spec.model.max_length}"
+        )
+    with torch.device("meta"):
+        build_model(spec.model, spec.task.vocab_size, spec.seed)
+
+
+def _write_training(folder: RunFolder, member: Member) -> None:
+    write_jsonl(folder.path / "curve.jsonl", (asdict(point) for point in member.history))
+    write_tensors(folder.path / "weights.safetensors", member.weights)
+    write_json(folder.path / "status.json", {"outcome": member.outcome, "steps": member.steps})
+
+
+def _write_interventions(folder: RunFolder, model: Model, grid: Grid) -> None:
+    counts = resampling_counts(len(grid.pairs))
+    unedited = {"original": grid.original, **{f"corrupted.{slot}": e for slot, e in grid.corrupted.items()}}
+    predictions = {
+        f"{name}.{metric}": values for name, effects in unedited.items() for metric, values in vars(effects).items()
+    }
+    write_tensors(folder.path / "predictions.safetensors", predictions)
+    evaluation = {name: asdict(mean_estimate(values, counts)) for name, values in predictions.items()}
+    write_json(
+        folder.path / "evaluation.json",
+        {"parameters": parameter_count(model), "estimates": evaluation},
+    )
+    write_jsonl(folder.path / "cells.jsonl", cell_rows(grid))
+    verdicts = {slot: verdict(grid, model, slot).to_json() for slot in grid.corrupted}
+    write_json(folder.path / "verdicts.json", verdicts)
+    write_json(folder.path / "self_test.json", grid.self_test.to_json())

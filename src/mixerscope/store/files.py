@@ -1,0 +1,83 @@
+"""Files that are either whole or absent, and known by their hash. Everything written is JSON, JSONL or safetensors."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from mixerscope.errors import CorruptFile, UserError
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a file so that a kill at any moment leaves the old one or the new one, never a part."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())  # a temporary file is readable by its owner only
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    write_bytes(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode())
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    write_bytes(path, safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()}))
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CorruptFile(f"{path} is not JSON: {error}") from error
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CorruptFile(f"{path} is not JSON lines: {error}") from error
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load(path.read_bytes())
+    except safetensors.SafetensorError as error:
+        raise CorruptFile(f"{path} is not a safetensors file: {error}") from error
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def make_folder(path: Path) -> None:
+    """The folder, made if need be; an unusable one is the user's to fix."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write to {path}: {error.strerror}") from error
