@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from mixerscope.mixers import Mixer
     from mixerscope.model import Model, build_model
     from mixerscope.registry import register
-    from mixerscope.report import report
-    from mixerscope.run import load_run, run
+    from mixerscope.report import write_report
+    from mixerscope.runs import load_run, run
     from mixerscope.sites import Site, edit, record
     from mixerscope.spec import RunSpec
     from mixerscope.tasks import AR, Batch, Task
@@ -29,13 +29,13 @@ _EXPORTS = {
     "build_model": "mixerscope.model",
     "edit": "mixerscope.sites",
     "interchange": "mixerscope.interventions",
-    "load_run": "mixerscope.run",
+    "load_run": "mixerscope.runs",
     "make_pairs": "mixerscope.interventions",
     "plan_grid": "mixerscope.interventions",
     "record": "mixerscope.sites",
     "register": "mixerscope.registry",
-    "report": "mixerscope.report",
-    "run": "mixerscope.run",
+    "write_report": "mixerscope.report",
+    "run": "mixerscope.runs",
     "train_cohort": "mixerscope.training",
     "verdict": "mixerscope.analysis",
 }
@@ -55,10 +55,10 @@ __all__ = [
     "plan_grid",
     "record",
     "register",
-    "report",
     "run",
     "train_cohort",
     "verdict",
+    "write_report",
 ]
 
 
