@@ -3,8 +3,13 @@
 Per site: it fires exactly once in a forward pass; writing back what is there changes no bit of any logit; noise at a
 position moves logits at that position or later and none before; and running on from the site (what the grid does)
 gives what the whole forward pass gives.
+
+Noise may change nothing because the trained weights ignore the component (they are zero, or a softmax is saturated).
+That is a finding. So the noise is repeated, stronger, and then on a copy with random weights: if the edit reaches the
+logits there, the site works and is merely `dead` in this model.
 """
 
+import copy
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,6 +25,9 @@ from mixerscope.sites import edit, record
 
 DOCUMENTS = 4
 """Documents the self-test runs on."""
+NOISE_SCALES = (1.0, 30.0, 1000.0)
+RANDOM_STD = 0.3
+"""Weights of the copy with random weights: large enough that every part of a model matters."""
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 """Largest difference between resumed and whole run, relative to the largest logit."""
 
@@ -32,7 +40,10 @@ class SiteTest:
     noise_moves_later: bool
     noise_moves_earlier: bool
     resume_error: float
-    """Largest difference of logits, noise in place, between running on from the site and the whole forward pass."""
+    """Largest difference of logits, noise in place, between running on from the site and the whole forward pass,
+    relative to the largest logit."""
+    dead: bool = False
+    """Noise reached the logits only in a copy with random weights: this model does not use the component."""
 
     def failure(self, tolerance: float) -> str | None:
         if not self.fires:
@@ -40,9 +51,9 @@ class SiteTest:
         if not self.identity_exact:
             return "writing back its own activation changes the logits"
         if not self.noise_moves_later:
-            return "noise there changes no logit: the edit is thrown away"
+            return "noise there changes no logit, so an edit is thrown away"
         if self.noise_moves_earlier:
-            return "noise there changes logits of earlier positions: the model is not causal"
+            return "noise there changes logits of earlier positions, so the model is not causal"
         if not self.resume_error <= tolerance:
             return f"running on from it differs from the whole forward pass by {self.resume_error:.2g}"
         return None
@@ -62,56 +73,87 @@ def self_test(model: Model, pairs: Pairs, sites: list[str]) -> SelfTest:
     """Runs all checks; raises `SelfTestFailed` naming the first site that fails."""
     batch = pairs.original[slice(0, DOCUMENTS)]
     read, _ = batch.answers()
-    plain = model(batch.tokens)
-    tolerance = TOLERANCE[plain.dtype]
+    tester = _Tester(model, batch.tokens, read)
     tests: list[SiteTest] = []
     for site in sites:
-        test = _test_site(model, batch.tokens, read, site, plain)
-        failure = test.failure(tolerance)
+        test = tester.test(site)
+        failure = test.failure(tester.tolerance)
         if failure is not None:
             raise SelfTestFailed(f"site {site!r} cannot be trusted: {failure}")
         tests.append(test)
-    return SelfTest(tuple(tests), len(batch), tolerance)
+    return SelfTest(tuple(tests), len(batch), tester.tolerance)
 
 
-def _test_site(model: Model, tokens: Tensor, read: Tensor, site: str, plain: Tensor) -> SiteTest:
-    try:
-        with record(model, [site]) as found:
-            model(tokens)
-    except (SiteNeverFired, SiteFiredAgain):
-        return SiteTest(site, False, False, False, False, float("inf"))
-    activation = found[site]
-    length = tokens.shape[1]
+class _Tester:
+    def __init__(self, model: Model, tokens: Tensor, read: Tensor) -> None:
+        self.model, self.tokens, self.read = model, tokens, read
+        self.plain = model(tokens)
+        self.tolerance = TOLERANCE[self.plain.dtype]
+        self._scrambled: tuple[Model, Tensor] | None = None
+
+    def test(self, site: str) -> SiteTest:
+        try:
+            with record(self.model, [site]) as found:
+                self.model(self.tokens)
+        except (SiteNeverFired, SiteFiredAgain):
+            return SiteTest(site, False, False, False, False, float("inf"))
+        # The position before the one that is read: there is something before it and something after it. In the last
+        # block little can reach a later position, so there the noise goes to the position that is read itself.
+        last = split_site(site)[0] == len(self.model.blocks) - 1
+        positions = self.read if last else self.read - 1
+        with edit(self.model, {site: lambda x: swap(x, positions, pick(x, positions))}):
+            same = self.model(self.tokens)
+
+        later, earlier, dead, error = False, False, False, 0.0
+        for scale in NOISE_SCALES:
+            noise = _noise(found[site], site, scale)
+            moved = _with_noise(self.model, self.tokens, site, positions, noise)
+            later, earlier_now = _moves(moved, self.plain, positions)
+            earlier |= earlier_now
+            error = max(error, self._resume_error(site, positions, noise, moved))
+            if later:
+                break
+        else:
+            dead = True
+            model, plain = self._scrambled_model()
+            for scale in NOISE_SCALES:
+                moved = _with_noise(model, self.tokens, site, positions, _noise(found[site], site, scale))
+                later_now, earlier_now = _moves(moved, plain, positions)
+                later, earlier = later or later_now, earlier or earlier_now
+        return SiteTest(site, True, torch.equal(same, self.plain), later, earlier, error, dead)
+
+    def _resume_error(self, site: str, positions: Tensor, noise: Tensor, moved: Tensor) -> float:
+        resumption = Resumption(self.model, self.tokens, self.read)
+        resumption.run([site])
+        resumed = resumption.edited(site, positions, pick(resumption.cache[site], positions) + noise)
+        difference = (resumed - pick(moved, self.read)).abs().max()
+        return (difference / moved.abs().max().clamp(min=1e-12)).item()
+
+    def _scrambled_model(self) -> tuple[Model, Tensor]:
+        if self._scrambled is None:
+            model = copy.deepcopy(self.model)
+            rng = stream(0, "self-test", "weights")
+            for parameter in model.parameters():
+                random = torch.randn(parameter.shape, generator=rng, dtype=torch.float64) * RANDOM_STD
+                parameter.copy_(random)
+            self._scrambled = model, model(self.tokens)
+        return self._scrambled
+
+
+def _noise(activation: Tensor, site: str, scale: float) -> Tensor:
+    """[n, ...] noise for one position of each document, of the activation's own size times `scale`."""
     rng = stream(0, "self-test", site)
-    # The position before the one that is read: there is something before it and something after it. After the last
-    # mixer nothing can reach a later position, so the noise goes to the position that is read itself.
-    positions = read - 1
-    if site_is_last(model, site):
-        positions = read
-    scale = activation.abs().mean() + 1.0
-    noise = torch.randn(activation[:, 0].shape, generator=rng, dtype=activation.dtype).to(activation.device) * scale
+    noise = torch.randn(activation[:, 0].shape, generator=rng, dtype=activation.dtype).to(activation.device)
+    return noise * (activation.abs().mean() + 1.0) * scale
 
-    with edit(model, {site: lambda x: swap(x, positions, pick(x, positions))}):
-        same = model(tokens)
+
+def _with_noise(model: Model, tokens: Tensor, site: str, positions: Tensor, noise: Tensor) -> Tensor:
     with edit(model, {site: lambda x: swap(x, positions, pick(x, positions) + noise)}):
-        moved = model(tokens)
+        return model(tokens)
+
+
+def _moves(moved: Tensor, plain: Tensor, positions: Tensor) -> tuple[bool, bool]:
+    """Whether any logits changed at the edited positions or later, and whether any changed before."""
     changed = (moved != plain).any(-1)  # [n, t]
-    earlier = torch.arange(length, device=tokens.device) < positions[:, None]
-
-    resumption = Resumption(model, tokens, read)
-    resumption.run([site])
-    resumed = resumption.edited(site, positions, pick(resumption.cache[site], positions) + noise)
-    error = (resumed - pick(moved, read)).abs().max() / plain.abs().max().clamp(min=1e-12)
-    return SiteTest(
-        site,
-        fires=True,
-        identity_exact=torch.equal(same, plain),
-        noise_moves_later=bool((changed & ~earlier).any(1).all()),
-        noise_moves_earlier=bool((changed & earlier).any()),
-        resume_error=error.item(),
-    )
-
-
-def site_is_last(model: Model, site: str) -> bool:
-    """Whether the site lies in the last block, where few sites can still reach a later position."""
-    return split_site(site)[0] == len(model.blocks) - 1
+    earlier = torch.arange(changed.shape[1], device=changed.device) < positions[:, None]
+    return bool((changed & ~earlier).any()), bool((changed & earlier).any())

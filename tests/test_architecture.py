@@ -1,0 +1,124 @@
+"""The house rules that a machine can check."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "mixerscope"
+
+# Each room may import from rooms with a lower number, and from itself.
+ROOMS = {
+    "errors": 0,
+    "registry": 0,
+    "spec": 0,
+    "randomness": 1,
+    "provenance": 1,
+    "sites": 1,
+    "tasks": 1,
+    "store": 1,
+    "mixers": 2,
+    "model": 3,
+    "training": 4,
+    "interventions": 5,
+    "analysis": 6,
+    "runs": 7,
+    "check": 7,
+    "report": 8,
+    "experiments": 9,
+    "cli": 10,
+    "__init__": 10,
+    "__main__": 11,
+}
+WITHOUT_TORCH = {"errors", "registry", "spec"}
+COMPUTE_PATH = {"spec", "randomness", "sites", "tasks", "mixers", "model", "training", "interventions", "analysis"}
+HEAVY = {"polars", "altair", "vl_convert", "jinja2", "rich", "cyclopts"}
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    first = path.relative_to(SOURCE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports(tree: ast.AST) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            assert node.module is not None
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return found
+
+
+def calls(tree: ast.AST) -> set[str]:
+    return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+
+
+def test_there_are_files_to_check():
+    assert len(FILES) > 30
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_go_in_one_direction(path: Path):
+    tree = ast.parse(path.read_text())
+    here = room(path)
+    assert here in ROOMS, f"{here} is a new room: give it a place in the table"
+    if here == "__init__":
+        return
+    for name in imports(tree):
+        if not name.startswith("mixerscope."):
+            continue
+        there = name.split(".")[1]
+        if there not in ROOMS:
+            continue
+        allowed = there == here or ROOMS[there] < ROOMS[here] or (ROOMS[there] == ROOMS[here] == 0)
+        assert allowed, f"{here} (room {ROOMS[here]}) imports {name} (room {ROOMS[there]})"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_forbidden_things(path: Path):
+    text = path.read_text()
+    tree = ast.parse(text)
+    used, called = imports(tree), calls(tree)
+    assert not used & {"pickle", "cloudpickle", "dill", "yaml", "random"}, "no pickle, no yaml, no global RNG"
+    assert not called & {"torch.load", "torch.save", "eval", "exec", "np.load", "torch.seed", "np.random.seed"}
+    seeds = [name for name in called if name.endswith("manual_seed")]
+    allowed = {"model/backbone.py": {"torch.manual_seed"}, "randomness.py": {"torch.Generator().manual_seed"}}
+    assert set(seeds) <= allowed.get(str(path.relative_to(SOURCE)), set()), "seeds are set in two places only"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            assert node.type is not None, "a bare except hides errors"
+            assert not all(isinstance(s, ast.Pass) for s in node.body), "an except that passes hides errors"
+        if isinstance(node, ast.ImportFrom):
+            assert all(alias.name != "*" for alias in node.names), "no star imports"
+    assert path.name != "utils.py"
+    if room(path) in WITHOUT_TORCH:
+        assert "torch" not in {name.split(".")[0] for name in used}
+    if room(path) in COMPUTE_PATH:
+        top_level = imports(ast.Module([n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)], []))
+        assert not {name.split(".")[0] for name in top_level} & HEAVY, "workers stay light"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_files_can_be_read_in_one_sitting(path: Path):
+    assert len(path.read_text().splitlines()) <= 400
+
+
+def test_importing_the_package_or_the_registry_does_not_import_torch():
+    code = "import sys, mixerscope, mixerscope.registry, mixerscope.spec; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_compute_path_imports_with_torch_numpy_pydantic_and_safetensors_only():
+    code = (
+        "import sys\n"
+        f"for name in {sorted(HEAVY)}: sys.modules[name] = None\n"
+        "import mixerscope.runs, mixerscope.training, mixerscope.interventions, mixerscope.analysis\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
