@@ -69,7 +69,7 @@ def interchange(
                     progress(done + 1, len(chunks))
     finally:
         model.train(was_training)
-    joined = {key: _join(measured) for key, measured in parts.items()}
+    joined = {key: join_chunks(measured) for key, measured in parts.items()}
     return Grid(
         pairs,
         original=joined["original"].effects,
@@ -79,7 +79,7 @@ def interchange(
     )
 
 
-def _join(parts: list[Measured]) -> Measured:
+def join_chunks(parts: list[Measured]) -> Measured:
     """One cell over all its chunks. It counts as measured as soon as one of them had to be run."""
     effects = Effects.join([part.effects for part in parts])
     bad = effects.non_finite()

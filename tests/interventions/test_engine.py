@@ -1,0 +1,150 @@
+"""The fast engine against the obvious slow loop: one full forward pass per cell, with the edit in place."""
+
+import pytest
+import torch
+
+from mixerscope.errors import SelfTestFailed, UnknownName, UserError
+from mixerscope.interventions import Cell, Effects, Measured, interchange, make_pairs, plan_grid
+from mixerscope.interventions.engine import join_chunks
+from mixerscope.interventions.pairs import Pairs
+from mixerscope.model import Model, build_model
+from mixerscope.sites import edit, named_sites, record
+from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.tasks import AR
+
+TASK = AR(num_pairs=3, num_keys=6, num_values=6)
+
+
+def make(architecture: str, layers: int = 2, documents: int = 7) -> tuple[Model, Pairs]:
+    spec = ModelSpec(architecture=architecture, width=16, layers=layers, max_length=16, init="wide_embedding")
+    pairs = make_pairs(TASK, InterventionSpec(documents=documents, slots=("key", "value")), data_seed=0)
+    return build_model(spec, TASK.vocab_size, seed=1).double(), pairs
+
+
+@torch.no_grad()
+def naive(model: Model, pairs: Pairs, cell: Cell) -> Effects:
+    """The definition of a cell."""
+    base, source = pairs.corrupted[cell.slot], pairs.original
+    if cell.direction == "break":
+        base, source = source, base
+    positions = pairs.positions(cell.role)
+    with record(model, [cell.site]) as found:
+        model(source.tokens)
+
+    def write(x):
+        x = x.clone()
+        for i, p in enumerate(positions.tolist()):
+            x[i, p] = found[cell.site][i, p]
+        return x
+
+    with edit(model, {cell.site: write}):
+        logits = model(base.tokens)
+    read, answers = pairs.original.answers()
+    return Effects.of(logits[torch.arange(len(pairs)), read], answers)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("architecture", ["attention", "based", "mamba", "base_conv", "linear_attention"])
+def test_every_cell_equals_the_slow_loop(architecture: str, layers: int):
+    model, pairs = make(architecture, layers)
+    grid = interchange(model, pairs, batch_documents=4)
+    seen_effect = 0
+    for cell, measured in grid.cells.items():
+        want = naive(model, pairs, cell)
+        torch.testing.assert_close(measured.effects.likelihood, want.likelihood, rtol=1e-10, atol=0)
+        torch.testing.assert_close(measured.effects.logit, want.logit, rtol=1e-9, atol=1e-12)
+        base = grid.corrupted[cell.slot] if cell.direction == "restore" else grid.original
+        if measured.status == "measured":
+            seen_effect += bool((measured.effects.likelihood - base.likelihood).abs().max() > 1e-9)
+        else:
+            torch.testing.assert_close(want.likelihood, base.likelihood, rtol=1e-12, atol=0)
+    assert seen_effect > 10, "the grid must contain real effects for this test to mean anything"
+
+
+def test_chunking_and_order_change_nothing():
+    model, pairs = make("mamba")
+    plan = plan_grid(model, pairs)
+    whole = interchange(model, pairs, plan, batch_documents=64)
+    shuffled = interchange(model, pairs, plan[::-1], batch_documents=1)
+    assert set(whole.cells) == set(shuffled.cells)
+    for cell in plan:
+        torch.testing.assert_close(
+            whole.cells[cell].effects.likelihood, shuffled.cells[cell].effects.likelihood, rtol=1e-10, atol=0
+        )
+
+
+def test_restoring_the_corrupted_token_where_it_enters_restores_everything():
+    model, pairs = make("attention")
+    grid = interchange(model, pairs)
+    cell = Cell("key", "restore", "embed", "key")
+    torch.testing.assert_close(grid.cells[cell].effects.likelihood, grid.original.likelihood, rtol=1e-12, atol=0)
+    gone = Cell("key", "break", "embed", "key")
+    torch.testing.assert_close(
+        grid.cells[gone].effects.likelihood, grid.corrupted["key"].likelihood, rtol=1e-12, atol=0
+    )
+
+
+def test_cells_that_were_not_run_say_why():
+    model, pairs = make("attention")
+    cells = interchange(model, pairs).cells
+    last = cells[Cell("key", "restore", "blocks.1.mlp_out", "key")]
+    assert (last.status, last.reason) == (
+        "no path",
+        "no mixer follows that could carry it to the position that is read",
+    )
+    before = cells[Cell("value", "restore", "blocks.0.resid_pre", "key")]
+    assert before.status == "same"
+
+
+def test_a_model_that_is_not_finite_is_refused():
+    model, pairs = make("attention")
+    with torch.no_grad():
+        model.layers()[1].mlp.fc2.bias.fill_(float("nan"))
+    with pytest.raises(SelfTestFailed):
+        interchange(model, pairs, plan_grid(model, pairs, sites=["blocks.0.resid_pre"], roles=["key"]))
+
+
+def test_a_number_that_is_not_finite_makes_its_cell_invalid():
+    fine = Effects(torch.tensor([0.5]), torch.tensor([1.0]), torch.tensor([2.0]))
+    bad = Effects(torch.tensor([0.5, float("nan")]), torch.tensor([1.0, 0.0]), torch.tensor([2.0, float("inf")]))
+    joined = join_chunks([Measured(fine), Measured(bad)])
+    assert (joined.status, joined.reason) == ("invalid", "not finite in 1 of 3 documents")
+
+
+def test_unknown_names_are_refused_before_anything_runs():
+    model, pairs = make("mamba")
+    with pytest.raises(UnknownName, match="blocks.0.mlp_out"):
+        plan_grid(model, pairs, sites=["blocks.0.mlp_out"])
+    with pytest.raises(UnknownName, match="no role named 'kez'; did you mean 'key'"):
+        plan_grid(model, pairs, roles=["kez"])
+    with pytest.raises(UserError, match=r"role 'key\+40' lies outside the document"):
+        plan_grid(model, pairs, roles=["key+40"])
+
+
+def test_offsets_from_a_role():
+    model, pairs = make("mamba")
+    plan = plan_grid(model, pairs, sites=["blocks.1.resid_pre"], roles=["key+1", "value"])
+    grid = interchange(model, pairs, plan)
+    for direction in ("restore", "break"):
+        by_role = [grid.cells[Cell("key", direction, "blocks.1.resid_pre", role)] for role in ("key+1", "value")]
+        torch.testing.assert_close(by_role[0].effects.likelihood, by_role[1].effects.likelihood, rtol=1e-12, atol=0)
+
+
+def test_the_model_is_left_as_it_was():
+    model, pairs = make("based")
+    model.train()
+    before = {name: p.clone() for name, p in model.state_dict().items()}
+    interchange(model, pairs)
+    assert model.training
+    assert all(p.requires_grad for p in model.parameters())
+    assert all(torch.equal(p, before[name]) for name, p in model.state_dict().items())
+    assert all(site.taps == () for site in named_sites(model).values())
+
+
+def test_pairs_differ_in_one_token_and_are_the_same_every_time():
+    pairs = make_pairs(TASK, InterventionSpec(documents=50, slots=("key", "value")), data_seed=3)
+    for batch in pairs.corrupted.values():
+        assert ((batch.tokens != pairs.original.tokens).sum(1) == 1).all()
+    again = make_pairs(TASK, InterventionSpec(documents=50, slots=("key", "value")), data_seed=3)
+    assert pairs.sha256() == again.sha256()
+    assert pairs.sha256() != make_pairs(TASK, InterventionSpec(documents=50), data_seed=3).sha256()

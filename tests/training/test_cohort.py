@@ -1,0 +1,118 @@
+"""Training K models at once must be training them one by one."""
+
+import math
+
+import pytest
+import torch
+
+from mixerscope.errors import UserError
+from mixerscope.model import build_model
+from mixerscope.randomness import stream
+from mixerscope.registry import MIXERS
+from mixerscope.spec import TrainSpec
+from mixerscope.training import train_cohort
+from mixerscope.training.objective import answer_correct, answer_likelihood, cross_entropy
+from mixerscope.training.schedule import rate_factor
+from tests.conftest import tiny_spec
+
+BUILT_IN = [entry.name for entry in MIXERS.entries() if entry.origin == "mixerscope"]
+
+
+def with_lr(spec, lr: float, seed: int = 0):
+    return spec.changed(seed=seed, train=spec.train.changed(lr=lr))
+
+
+@pytest.mark.parametrize("mixer", [*BUILT_IN, "based"])
+def test_cohort_equals_one_by_one(mixer: str):
+    spec = tiny_spec(mixer, warmup=0.0)
+    specs = [with_lr(spec, 1e-3, 0), with_lr(spec, 1e-2, 1), with_lr(spec, 3e-3, 2)]
+    together = train_cohort(specs, dtype=torch.float64)
+    for member, alone_spec in zip(together, specs, strict=True):
+        [alone] = train_cohort([alone_spec], dtype=torch.float64)
+        assert member.outcome == alone.outcome == "finished"
+        start = build_model(alone_spec.model, alone_spec.task.vocab_size, alone_spec.seed).double().state_dict()
+        moved = 0.0
+        for name, weight in alone.weights.items():
+            torch.testing.assert_close(member.weights[name], weight, rtol=1e-8, atol=1e-10)
+            moved = max(moved, (weight - start[name]).abs().max().item())
+        assert moved > 1e-3, "nothing was trained, so nothing was compared"
+        assert member.history[-1].loss == pytest.approx(alone.history[-1].loss, rel=1e-9)
+
+
+def test_one_step_loop_written_out_gives_the_same_weights():
+    """Against torch's own AdamW, LambdaLR and module, one model, the loss written out."""
+    spec = tiny_spec("attention", lr=1e-2, weight_decay=0.1, schedule="cosine", warmup=0.34)
+    [member] = train_cohort([spec], dtype=torch.float64)
+    model = build_model(spec.model, spec.task.vocab_size, spec.seed).double()
+    data = spec.task.sample(spec.train.documents, stream(spec.data_seed, "train"))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_factor(spec.train, step))
+    query = data.roles["query"][0].item()
+    for step in range(spec.train.steps):
+        rows = [(step * spec.train.batch_size + i) % len(data) for i in range(spec.train.batch_size)]
+        logits = model(data.tokens[rows])[:, query]
+        loss = -torch.log_softmax(logits, -1)[torch.arange(len(rows)), data.tokens[rows, query + 1]].mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(member.weights[name], weight, rtol=1e-7, atol=1e-10)
+
+
+def test_a_diverged_member_is_reported_and_harms_no_other():
+    spec = tiny_spec("attention", schedule="constant", warmup=0.0)
+    wild, calm = train_cohort([with_lr(spec, 1e300), with_lr(spec, 1e-3)], dtype=torch.float64)
+    assert wild.outcome == "diverged"
+    assert all(math.isfinite(point.likelihood) for point in wild.history)
+    [alone] = train_cohort([with_lr(spec, 1e-3)], dtype=torch.float64)
+    assert calm.outcome == "finished"
+    for name, weight in alone.weights.items():
+        torch.testing.assert_close(calm.weights[name], weight, rtol=1e-8, atol=1e-10)
+
+
+def test_stops_at_the_wished_accuracy_with_the_weights_of_that_step():
+    spec = tiny_spec("attention", stop_at_accuracy=1e-9, steps=9)
+    [member] = train_cohort([spec])
+    reached = [point for point in member.history if point.accuracy > 0]
+    if reached:
+        assert (member.outcome, member.steps) == ("reached", reached[0].step)
+    else:
+        assert (member.outcome, member.steps) == ("finished", 9)
+
+
+def test_same_seed_same_bytes_whatever_the_global_state():
+    spec = tiny_spec("mamba")
+    [first] = train_cohort([spec])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(12345)
+        [second] = train_cohort([spec])
+    assert all(torch.equal(first.weights[name], second.weights[name]) for name in first.weights)
+    [other] = train_cohort([spec.changed(seed=1)])
+    assert any(not torch.equal(first.weights[name], other.weights[name]) for name in first.weights)
+    [other_data] = train_cohort([spec.changed(data_seed=1)])
+    assert first.data_sha256 != other_data.data_sha256
+
+
+def test_members_may_differ_in_seed_and_rate_only():
+    spec = tiny_spec("attention")
+    with pytest.raises(UserError, match=r"seed and train\.lr only"):
+        train_cohort([spec, spec.changed(data_seed=1)])
+
+
+@pytest.mark.parametrize(("schedule", "middle"), [("cosine", 0.5), ("linear", 0.5), ("constant", 1.0)])
+def test_schedule(schedule: str, middle: float):
+    spec = TrainSpec(steps=100, warmup=0.1, schedule=schedule)  # type: ignore[arg-type]
+    assert rate_factor(spec, 0) == 0.0
+    assert rate_factor(spec, 5) == 0.5
+    assert rate_factor(spec, 10) == 1.0
+    assert rate_factor(spec, 55) == pytest.approx(middle)
+    assert rate_factor(TrainSpec(steps=50_016), 5001) == 1.0
+
+
+def test_objective_on_numbers_worked_by_hand():
+    logits = torch.tensor([[[0.0, math.log(3.0)]], [[math.log(4.0), 0.0]]])
+    targets = torch.tensor([[1], [-100]])
+    assert cross_entropy(logits, targets).item() == pytest.approx(-math.log(0.75))
+    assert answer_likelihood(logits[:, 0], torch.tensor([1, 0])).tolist() == pytest.approx([0.75, 0.8])
+    assert answer_correct(logits[:, 0], torch.tensor([1, 1])).tolist() == [True, False]
