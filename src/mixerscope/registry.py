@@ -98,7 +98,10 @@ MIXERS = Registry(
     "mixer",
     {
         "attention": ("mixerscope.mixers.attention:Attention", "causal softmax attention"),
-        "base_conv": ("mixerscope.mixers.base_conv:BaseConv", "gated convolution, short kernel"),
+        "base_conv": ("mixerscope.mixers.base_conv:BaseConv", "gated convolution, short or long kernel"),
+        "deltanet": ("mixerscope.mixers.deltanet:DeltaNet", "linear attention with the delta rule"),
+        "h3": ("mixerscope.mixers.h3:H3", "shift and diagonal state space models, multiplied"),
+        "hyena": ("mixerscope.mixers.hyena:Hyena", "gates around an implicit long convolution"),
         "linear_attention": (
             "mixerscope.mixers.linear_attention:LinearAttention",
             "linear attention with second-order Taylor features",
@@ -109,6 +112,10 @@ MIXERS = Registry(
 ARCHITECTURES = Registry(
     "architecture",
     {
+        "base_conv": (
+            "mixerscope.spec.architectures:AlternatingBaseConv",
+            "gated convolutions, short and long kernels alternating",
+        ),
         "based": (
             "mixerscope.spec.architectures:Based",
             "short gated convolution and Taylor linear attention, alternating",

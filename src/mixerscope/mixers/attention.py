@@ -1,47 +1,91 @@
 """Causal softmax attention."""
 
+from collections.abc import Mapping
+from typing import Any, Literal
+
 import torch
 from torch import Tensor, nn
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import REFERENCE_STD, Mixer, Move, init_linears
+from mixerscope.mixers.base import REFERENCE_STD, Mixer, Move, State, init_linears
+from mixerscope.mixers.ops.rotary import rotate
 from mixerscope.sites import Site
 
 
 class Attention(Mixer):
-    """Multi-head causal self-attention (Vaswani et al. 2017): o_t = sum_{j<=t} softmax_j(q_t . k_j / sqrt(d_h)) v_j."""
+    """Multi-head causal self-attention (Vaswani et al. 2017): o_t = sum_{j<=t} softmax_j(q_t . k_j / sqrt(d_h)) v_j.
+
+    `relative` puts positions inside attention: `rope` turns queries and keys by their position (Su et al. 2021),
+    `alibi` takes slope * (t - j) off the score, with slopes 2^(-8 i / heads) (Press et al. 2022). With either, the
+    model has no learned positions unless they are asked for.
+    """
 
     wants_positions = True
     equation = "o_t = sum_{j<=t} softmax_j(q_t . k_j / sqrt(d_h)) v_j;  y = W_o o + b"
     paper = "Vaswani et al. 2017, Attention is all you need"
     moves = (Move("attention", "heads_out"),)
 
-    def __init__(self, width: int, *, heads: int = 1) -> None:
+    def __init__(self, width: int, *, heads: int = 1, relative: Literal["none", "rope", "alibi"] = "none") -> None:
         super().__init__()
         if heads < 1 or width % heads:
             raise UserError(f"attention: width = {width} is not divisible by heads = {heads}")
-        self.heads = heads
+        if relative == "rope" and width // heads % 2:
+            raise UserError(f"attention: rope needs an even head dimension, got width / heads = {width // heads}")
+        self.heads, self.relative = heads, relative
         self.qkv_proj = nn.Linear(width, 3 * width, bias=False)
         self.out_proj = nn.Linear(width, width)
-        self.q = Site()  # [b, t, h, d_h]
-        self.k = Site()  # [b, t, h, d_h]
+        self.q = Site()  # [b, t, h, d_h], before any rotation
+        self.k = Site()  # [b, t, h, d_h], before any rotation
         self.v = Site()  # [b, t, h, d_h]
         self.pattern = Site()  # [b, t, h, t]: document, query position, head, key position
         self.heads_out = Site()  # [b, t, h, d_h]
+
+    @classmethod
+    def order_blind(cls, options: Mapping[str, Any]) -> bool:
+        return options["relative"] == "none"
 
     def init_weights(self, rng: torch.Generator, depth: int) -> None:
         init_linears(self, rng)
         nn.init.normal_(self.out_proj.weight, std=REFERENCE_STD / (2 * depth) ** 0.5, generator=rng)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def _project(self, x: Tensor) -> tuple[Tensor, ...]:
+        """[b, t, d] -> q, k, v, each [b, t, h, d_h]."""
         b, t, d = x.shape
-        q, k, v = self.qkv_proj(x).view(b, t, 3, self.heads, d // self.heads).unbind(2)
+        return self.qkv_proj(x).view(b, t, 3, self.heads, d // self.heads).unbind(2)
+
+    def _weights(self, q: Tensor, k: Tensor) -> Tensor:
+        """q [b, t, h, c], k [b, s, h, c] -> [b, t, h, s]; the last query stands where the last key stands."""
+        queries, keys = q.shape[1], k.shape[1]
+        at = torch.arange(keys, device=q.device)
+        behind = at[keys - queries :, None, None] - at  # [t, 1, s]: how far back the key is
+        scores = torch.einsum("bthc,bshc->bths", q, k) * q.shape[-1] ** -0.5
+        if self.relative == "alibi":
+            rank = torch.arange(1, self.heads + 1, dtype=q.dtype, device=q.device)
+            scores = scores - 2 ** (-8 * rank[:, None] / self.heads) * behind
+        return scores.masked_fill(behind < 0, float("-inf")).softmax(-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self._project(x)
         q, k, v = self.q(q), self.k(k), self.v(v)
-        scores = torch.einsum("bthc,bshc->bths", q, k) * (d // self.heads) ** -0.5
-        future = torch.ones(t, t, dtype=torch.bool, device=x.device).triu(1)
-        pattern = self.pattern(scores.masked_fill(future[:, None, :], float("-inf")).softmax(-1))
+        if self.relative == "rope":
+            q, k = rotate(q), rotate(k)
+        pattern = self.pattern(self._weights(q, k))
         out = self.heads_out(torch.einsum("bths,bshc->bthc", pattern, v))
-        return self.out_proj(out.reshape(b, t, d))
+        return self.out_proj(out.flatten(2))
+
+    def initial_state(self, x: Tensor) -> State:
+        """An empty cache of keys and values."""
+        empty = x.new_zeros(x.shape[0], 0, self.heads, x.shape[1] // self.heads)
+        return empty, empty
+
+    def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        q, k, v = self._project(x[:, None])
+        if self.relative == "rope":
+            position = state[0].shape[1]
+            q, k = rotate(q, position), rotate(k, position)
+        keys, values = torch.cat([state[0], k], 1), torch.cat([state[1], v], 1)
+        out = torch.einsum("bths,bshc->bthc", self._weights(q, keys), values)
+        return self.out_proj(out.flatten(1)), (keys, values)
 
     def state_size(self, length: int) -> int:
         return 2 * length * self.out_proj.in_features

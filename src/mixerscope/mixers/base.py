@@ -1,11 +1,14 @@
 """What a sequence mixer is: a causal map [batch, position, width] -> [batch, position, width] with named insides."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+
+from mixerscope.errors import UserError
 
 State = tuple[Tensor, ...]
 """What a mixer carries from one position to the next; dimension 0 of each tensor is the document."""
@@ -32,13 +35,21 @@ class Mixer(nn.Module):
     block_mlp: ClassVar[bool] = True
     """Whether that block has an MLP."""
     wants_positions: ClassVar[bool] = False
-    """Whether the mixer cannot tell order without position embeddings."""
+    """Whether the mixer cannot tell order without position embeddings; see `order_blind`."""
     equation: ClassVar[str] = ""
     """The mixer as one formula."""
     paper: ClassVar[str] = ""
     """Where it was published."""
-    moves: ClassVar[tuple[Move, ...]] = ()
-    """The parts that move information between positions, in the order in which it passes them."""
+    moves: tuple[Move, ...] = ()
+    """The parts that move information between positions, in the order in which it passes them.
+
+    An instance replaces the class's value where its options decide which parts it has.
+    """
+
+    @classmethod
+    def order_blind(cls, options: Mapping[str, Any]) -> bool:
+        """Whether the mixer with these options cannot tell order without position embeddings."""
+        return cls.wants_positions
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
@@ -64,6 +75,13 @@ class Mixer(nn.Module):
     def init_weights(self, rng: torch.Generator, depth: int) -> None:
         """Initialises all weights by the published rule, for a model of `depth` layers."""
         init_linears(self, rng)
+
+
+def require_at_least(minimum: int, mixer: str, options: Mapping[str, int]) -> None:
+    """Refuses an option below `minimum`, by name."""
+    for name, value in options.items():
+        if value < minimum:
+            raise UserError(f"{mixer}: {name} = {value} must be at least {minimum}")
 
 
 def init_linears(module: nn.Module, rng: torch.Generator, std: float = REFERENCE_STD) -> None:

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mixerscope.errors import UserError
-from mixerscope.mixers.base import Mixer, Move
+from mixerscope.mixers.base import Mixer, Move, State, require_at_least
 from mixerscope.sites import Site
 
 EPSILON = 1e-12
@@ -19,8 +18,7 @@ class LinearAttention(Mixer):
 
     def __init__(self, width: int, *, feature_dim: int = 8) -> None:
         super().__init__()
-        if feature_dim < 1:
-            raise UserError(f"linear_attention: feature_dim = {feature_dim} must be at least 1")
+        require_at_least(1, "linear_attention", {"feature_dim": feature_dim})
         self.q_proj = nn.Linear(width, feature_dim, bias=False)
         self.k_proj = nn.Linear(width, feature_dim, bias=False)
         self.v_proj = nn.Linear(width, width, bias=False)
@@ -39,6 +37,23 @@ class LinearAttention(Mixer):
         weights = (1 + scores + scores.square() / 2) * past
         weights = weights / (weights.sum(-1, keepdim=True) + EPSILON)
         return self.o_proj(self.attention_out(torch.einsum("bts,bsd->btd", weights, v)))
+
+    def _features(self, x: Tensor) -> Tensor:
+        """[b, f] -> [b, 1 + f + f^2], so that features(q) . features(k) = 1 + s + s^2/2."""
+        scaled = x * x.shape[-1] ** -0.25
+        squares = torch.einsum("bf,bg->bfg", scaled, scaled).flatten(1) * 0.5**0.5
+        return torch.cat([torch.ones_like(x[:, :1]), scaled, squares], 1)
+
+    def initial_state(self, x: Tensor) -> State:
+        """The sums so far of features(k) v^T and of features(k)."""
+        features = 1 + self.q_proj.out_features + self.q_proj.out_features**2
+        return x.new_zeros(x.shape[0], features, self.v_proj.out_features), x.new_zeros(x.shape[0], features)
+
+    def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        q, k, v = self._features(self.q_proj(x)), self._features(self.k_proj(x)), self.v_proj(x)
+        memory, mass = state[0] + k[:, :, None] * v[:, None], state[1] + k
+        read = torch.einsum("bf,bfd->bd", q, memory) / ((q * mass).sum(1, keepdim=True) + EPSILON)
+        return self.o_proj(read), (memory, mass)
 
     def state_size(self, length: int) -> int:
         features = 1 + self.q_proj.out_features + self.q_proj.out_features**2

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixerscope.errors import UserError
-from mixerscope.mixers.base import Mixer, Move
+from mixerscope.mixers.base import Mixer, Move, State, require_at_least
 from mixerscope.mixers.ops.selective_scan import selective_scan
 from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.sites import Site
@@ -16,7 +15,11 @@ DT_MIN, DT_MAX, DT_FLOOR = 1e-3, 0.1, 1e-4
 
 
 class Mamba(Mixer):
-    """Mamba (Gu & Dao 2023): s_t = exp(dt_t A) s_{t-1} + dt_t x_t B_t;  y_t = s_t C_t + D x_t, gated by SiLU(z)."""
+    """Mamba (Gu & Dao 2023): s_t = exp(dt_t A) s_{t-1} + dt_t x_t B_t;  y_t = s_t C_t + D x_t, gated by SiLU(z).
+
+    `d_conv` is the width of the short convolution; 0 leaves it out, and its weights and sites with it (the published
+    runs without a convolution kept its weights, unused).
+    """
 
     block_norm = "rms"
     block_mlp = False
@@ -26,19 +29,21 @@ class Mamba(Mixer):
 
     def __init__(self, width: int, *, d_state: int = 16, d_conv: int = 4, expand: int = 2) -> None:
         super().__init__()
-        for name, value in (("d_state", d_state), ("d_conv", d_conv), ("expand", expand)):
-            if value < 1:
-                raise UserError(f"mamba: {name} = {value} must be at least 1")
+        require_at_least(1, "mamba", {"d_state": d_state, "expand": expand})
+        require_at_least(0, "mamba", {"d_conv": d_conv})
         inner, self.rank = expand * width, math.ceil(width / 16)
         self.in_proj = nn.Linear(width, 2 * inner, bias=False)
-        self.conv = ShortConv(inner, d_conv)
+        self.conv = ShortConv(inner, d_conv) if d_conv else None
         self.x_proj = nn.Linear(inner, self.rank + 2 * d_state, bias=False)
         self.dt_proj = nn.Linear(self.rank, inner)
         self.a_log = nn.Parameter(torch.empty(inner, d_state))
         self.skip = nn.Parameter(torch.empty(inner))
         self.out_proj = nn.Linear(inner, width, bias=False)
-        self.conv_in = Site()  # [b, t, e]
-        self.conv_out = Site()  # [b, t, e], before the activation
+        if d_conv:
+            self.conv_in = Site()  # [b, t, e]
+            self.conv_out = Site()  # [b, t, e], before the activation
+        else:
+            self.moves = self.moves[1:]
         self.act_out = Site()  # [b, t, e]
         self.gate = Site()  # [b, t, e], before the activation
         self.dt = Site()  # [b, t, e]
@@ -59,17 +64,40 @@ class Mamba(Mixer):
             self.dt_proj.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # the inverse of softplus
             self.a_log.copy_(torch.arange(1, self.a_log.shape[1] + 1).log().expand_as(self.a_log))
             self.skip.fill_(1.0)
-        self.conv.init_weights(rng)
+        if self.conv is not None:
+            self.conv.init_weights(rng)
+
+    def _read(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """u [..., e] -> the step dt [..., e], what is written B [..., n] and what is read C [..., n]."""
+        n = self.a_log.shape[1]
+        dt, b, c = self.x_proj(u).split([self.rank, n, n], dim=-1)
+        return F.softplus(self.dt_proj(dt)), b, c
 
     def forward(self, x: Tensor) -> Tensor:
-        n = self.a_log.shape[1]
         u, z = self.in_proj(x).chunk(2, dim=-1)
-        u = self.act_out(F.silu(self.conv_out(self.conv(self.conv_in(u)))))
-        dt, b, c = self.x_proj(u).split([self.rank, n, n], dim=-1)
-        dt = self.dt(F.softplus(self.dt_proj(dt)))
-        y = selective_scan(u, dt, -self.a_log.exp(), self.b(b), self.c(c)) + self.skip * u
+        if self.conv is not None:
+            u = self.conv_out(self.conv(self.conv_in(u)))
+        u = self.act_out(F.silu(u))
+        dt, b, c = self._read(u)
+        y = selective_scan(u, self.dt(dt), -self.a_log.exp(), self.b(b), self.c(c)) + self.skip * u
         return self.out_proj(self.scan_out(y) * F.silu(self.gate(z)))
 
+    def initial_state(self, x: Tensor) -> State:
+        state = x.new_zeros(x.shape[0], *self.a_log.shape)
+        return (state,) if self.conv is None else (state, self.conv.initial_window(x))
+
+    def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        u, z = self.in_proj(x).chunk(2, dim=-1)
+        window: State = ()
+        if self.conv is not None:
+            u, kept = self.conv.step(u, state[1])
+            window = (kept,)
+        u = F.silu(u)
+        dt, b, c = self._read(u)
+        decay = torch.exp(dt[..., None] * -self.a_log.exp())
+        s = decay * state[0] + (dt * u)[..., None] * b[:, None]
+        y = (s * c[:, None]).sum(-1) + self.skip * u
+        return self.out_proj(y * F.silu(z)), (s, *window)
+
     def state_size(self, length: int) -> int:
-        channels, kernel = self.conv.weight.shape
-        return self.a_log.numel() + min(length, kernel - 1) * channels
+        return self.a_log.numel() + (0 if self.conv is None else self.conv.window_size(length))

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from typing import Any, Literal
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from mixerscope.errors import UnknownName
 from mixerscope.registry import ARCHITECTURES, MIXERS, architecture_entries
@@ -30,16 +30,38 @@ class Architecture(Spec):
         """The block at depth `index`."""
 
 
-class Based(Architecture):
-    """Based (Arora et al. 2024): short gated convolution in even layers, Taylor linear attention in odd ones."""
+Kernel = PositiveInt | Literal["long"]
 
-    kernel: PositiveInt = 3
+
+class AlternatingBaseConv(Architecture):
+    """BaseConv (Arora et al. 2023) in every layer, its kernels taken from a list again and again."""
+
+    kernels: tuple[Kernel, ...] = Field(default=(3, "long"), min_length=1)
+    """`["long"]` alone gives long convolutions in every layer."""
+    filter_length: PositiveInt = 1024
+    train_time_features: bool = True
+
+    def layer(self, index: int) -> LayerSpec:
+        return _base_conv(self.kernels[index % len(self.kernels)], self.filter_length, self.train_time_features)
+
+
+class Based(Architecture):
+    """Based (Arora et al. 2024): gated convolution in even layers, Taylor linear attention in odd ones."""
+
+    kernel: Kernel = 3
     feature_dim: PositiveInt = 8
+    filter_length: PositiveInt = 1024
+    train_time_features: bool = True
 
     def layer(self, index: int) -> LayerSpec:
         if index % 2 == 0:
-            return LayerSpec(mixer="base_conv", options={"kernel": self.kernel})
+            return _base_conv(self.kernel, self.filter_length, self.train_time_features)
         return LayerSpec(mixer="linear_attention", options={"feature_dim": self.feature_dim})
+
+
+def _base_conv(kernel: int | str, filter_length: int, train_time_features: bool) -> LayerSpec:
+    options = {"kernel": kernel, "filter_length": filter_length, "train_time_features": train_time_features}
+    return LayerSpec(mixer="base_conv", options=options)
 
 
 def resolve_layers(architecture: str, options: dict[str, Any], layers: int) -> tuple[dict[str, Any], list[LayerSpec]]:

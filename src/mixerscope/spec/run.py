@@ -45,7 +45,7 @@ class ModelSpec(Spec):
     options: dict[str, Any] = {}
     """Options of the architecture; `mixerscope show NAME` lists them."""
     positions: Literal["learned", "none"] = "none"
-    """Learned absolute positions or none; left out, attention gets them and the others do not."""
+    """Learned absolute positions or none; left out, what cannot tell order by itself (plain attention) gets them."""
     max_length: PositiveInt = 1024
     """Rows of the learned position table."""
     init: Literal["reference", "wide_embedding"] = "reference"
@@ -60,7 +60,7 @@ class ModelSpec(Spec):
         if not isinstance(layers, int) or layers < 1 or not isinstance(data.get("options", {}), dict):
             return data
         options, plan = resolve_layers(data["architecture"], data.get("options", {}), layers)
-        wants_positions = any(MIXERS.load(layer.mixer).wants_positions for layer in plan)
+        wants_positions = any(MIXERS.load(layer.mixer).order_blind(layer.options) for layer in plan)
         default = "learned" if wants_positions else "none"
         return {"positions": default, **data, "options": options}
 

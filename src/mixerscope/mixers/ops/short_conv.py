@@ -37,3 +37,18 @@ class ShortConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return causal_depthwise_conv(x, self.weight, self.bias)
+
+    def initial_window(self, x: Tensor) -> Tensor:
+        """What `step` carries before the first position, for documents like x [b, ...]."""
+        return x.new_zeros(x.shape[0], 0, self.weight.shape[0])
+
+    def step(self, x: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
+        """One position: x [b, c] and the up to k - 1 inputs before it to y [b, c] and the inputs the next one needs."""
+        window = torch.cat([window, x[:, None]], 1)
+        kept = window[:, 1:] if window.shape[1] == self.weight.shape[1] else window
+        return self(window)[:, -1], kept
+
+    def window_size(self, length: int) -> int:
+        """Numbers per document in the window after `length` positions."""
+        channels, kernel = self.weight.shape
+        return min(length, kernel - 1) * channels
