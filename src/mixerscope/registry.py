@@ -2,13 +2,19 @@
 
 Three kinds: mixers, architectures (layer patterns) and tasks. A built-in is one line in a table below. Another
 package adds its own through an entry point in the group `mixerscope.mixers`, `mixerscope.architectures` or
-`mixerscope.tasks` and is then known as `<distribution>/<name>`. A class in a notebook is added with `register`.
+`mixerscope.tasks` and is then known as `<distribution>/<name>`. A class in a notebook is added with `register`, one
+in a file or module outside with `adopt`, which also keeps the hash of its source.
 """
 
+import hashlib
 import importlib
+import importlib.util
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from mixerscope.errors import UnknownName, UserError
@@ -24,6 +30,8 @@ class Entry:
     summary: str
     origin: str
     """The distribution that provides it."""
+    source_sha256: str | None = None
+    """Hash of the source file, for a class from outside: its name alone does not say which code it is."""
 
 
 class Registry:
@@ -84,6 +92,27 @@ class Registry:
 
         return add
 
+    def adopt(self, reference: str) -> str:
+        """Imports `pkg.module:Class` or `path/file.py:Class` and registers the class; returns its name `local/Class`.
+
+        Only what a person typed comes here, never a name read from a file: importing runs code.
+        """
+        place, _, attribute = reference.rpartition(":")
+        module, source = _module_from_file(Path(place)) if place.endswith(".py") else _module_by_name(place)
+        cls = getattr(module, attribute, None)
+        if not isinstance(cls, type):
+            classes = [name for name, value in vars(module).items() if isinstance(value, type)]
+            raise UnknownName(f"class in {place}", attribute, classes)
+        name, sha = f"local/{attribute}", hashlib.sha256(source.read_bytes()).hexdigest()
+        known = self._entries.get(name)
+        if known is not None and known.source_sha256 != sha:
+            raise UserError(f"{name} was already taken from another source, {known.target}")
+        if known is None:
+            doc = (cls.__doc__ or "").strip().partition("\n")[0]
+            self._entries[name] = Entry(name, reference, doc, "local", sha)
+            self._loaded[name] = cls
+        return name
+
     def _scan_entry_points(self) -> None:
         if self._scanned:
             return
@@ -92,6 +121,37 @@ class Registry:
             origin = point.dist.name if point.dist else "unknown"
             name = f"{origin}/{point.name}"
             self._entries.setdefault(name, Entry(name, point.value, f"from {origin}", origin))
+
+
+def _module_from_file(path: Path) -> tuple[ModuleType, Path]:
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    # The name holds the whole path, so two files called mixer.py do not meet in sys.modules.
+    name = "mixerscope_local_" + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (ImportError, SyntaxError) as error:
+        raise UserError(f"cannot import {path}: {error}") from error
+    return module, path
+
+
+def _module_by_name(name: str) -> tuple[ModuleType, Path]:
+    # Like `python -m`: what lies in the current folder can be named.
+    sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(name)
+    except (ImportError, SyntaxError, ValueError) as error:
+        raise UserError(f"cannot import module {name!r}: {error}") from error
+    finally:
+        sys.path.remove("")
+    if module.__file__ is None:
+        raise UserError(f"module {name!r} has no source file")
+    return module, Path(module.__file__)
 
 
 MIXERS = Registry(
@@ -112,6 +172,10 @@ MIXERS = Registry(
 ARCHITECTURES = Registry(
     "architecture",
     {
+        "pattern": (
+            "mixerscope.spec.architectures:Pattern",
+            "any layers you list, again and again: hybrids, or one mixer with other blocks",
+        ),
         "base_conv": (
             "mixerscope.spec.architectures:AlternatingBaseConv",
             "gated convolutions, short and long kernels alternating",

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from typing import Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, field_validator
 
 from mixerscope.errors import UnknownName
 from mixerscope.registry import ARCHITECTURES, MIXERS, architecture_entries
@@ -28,6 +28,20 @@ class Architecture(Spec):
     @abstractmethod
     def layer(self, index: int) -> LayerSpec:
         """The block at depth `index`."""
+
+
+class Pattern(Architecture):
+    """The layers you list, again and again."""
+
+    layers: tuple[LayerSpec, ...] = Field(min_length=1)
+
+    @field_validator("layers")
+    @classmethod
+    def _write_defaults_out(cls, layers: tuple[LayerSpec, ...]) -> tuple[LayerSpec, ...]:
+        return tuple(_complete(layer) for layer in layers)
+
+    def layer(self, index: int) -> LayerSpec:
+        return self.layers[index % len(self.layers)]
 
 
 Kernel = PositiveInt | Literal["long"]

@@ -1,0 +1,78 @@
+"""The conformance suite: what every mixer must satisfy, built in or not. One function a property."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mixerscope.check import cohort, forward, sites, stepping
+from mixerscope.check.subject import PropertyViolated, Subject
+from mixerscope.errors import UserError
+from mixerscope.mixers.base import Mixer
+from mixerscope.registry import MIXERS
+from mixerscope.spec.options import resolve_options
+
+__all__ = ["PROPERTIES", "CheckResult", "PropertyViolated", "Subject", "check_mixer"]
+
+Property = Callable[[Subject], str]
+"""Returns what was measured, or raises; `PropertyViolated` carries what was seen instead."""
+
+PROPERTIES: dict[str, Property] = {
+    "shape": forward.shape,
+    "initialisation": forward.initialisation,
+    "causality": forward.causality,
+    "determinism": forward.determinism,
+    "gradients": forward.gradients,
+    "state_dict": forward.state_dict,
+    "cohort": cohort.cohort,
+    "cohort_training": cohort.cohort_training,
+    "sites_fire": sites.sites_fire,
+    "sites_identity": sites.sites_identity,
+    "sites_noise": sites.sites_noise,
+    "moves": sites.moves,
+    "step": stepping.step,
+    "carried_state": stepping.carried_state,
+    "state_size": stepping.state_size,
+}
+NEEDS_NAME = {"cohort_training"}
+"""Models find their mixers by name, so a class that is not registered cannot be trained."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One property of one mixer."""
+
+    name: str
+    passed: bool
+    detail: str
+    """What was measured, or what went wrong."""
+
+
+def check_mixer(
+    mixer: str | type[Mixer], *, width: int = 16, options: Mapping[str, Any] | None = None
+) -> list[CheckResult]:
+    """Tries every property on a registered name, a class, or a reference `pkg.module:Class` or `path/file.py:Class`."""
+    subject = find_subject(mixer, width, options or {})
+    names = [name for name in PROPERTIES if subject.name is not None or name not in NEEDS_NAME]
+    return [_try(name, subject) for name in names]
+
+
+def find_subject(mixer: str | type[Mixer], width: int, options: Mapping[str, Any]) -> Subject:
+    name: str | None = None
+    if isinstance(mixer, str):
+        name = MIXERS.adopt(mixer) if ":" in mixer else mixer
+        mixer = MIXERS.load(name)
+    if not (isinstance(mixer, type) and issubclass(mixer, Mixer)):
+        raise UserError(f"{name or mixer!r} is not a mixer: it must be a subclass of mixerscope.mixers.Mixer")
+    subject = Subject(mixer, name, width, resolve_options(mixer, dict(options)))
+    subject.fresh()  # a width or option it cannot take is the caller's error, not a failed property
+    return subject
+
+
+def _try(name: str, subject: Subject) -> CheckResult:
+    try:
+        return CheckResult(name, True, PROPERTIES[name](subject))
+    except PropertyViolated as violated:
+        return CheckResult(name, False, str(violated))
+    except Exception as error:  # noqa: BLE001 - code under test may raise anything, and any of it is a refusal
+        first_line = str(error).strip().partition("\n")[0]
+        return CheckResult(name, False, f"{type(error).__name__}: {first_line}")

@@ -1,0 +1,87 @@
+"""Properties of the forward pass: shape, causality, determinism, initialisation, gradients, saved weights."""
+
+import torch
+from safetensors.torch import load, save
+
+from mixerscope.check.subject import DEPTH, TOLERANCE, Subject, demand, gap
+from mixerscope.randomness import stream
+
+
+def shape(subject: Subject) -> str:
+    """[b, t, d] in, [b, t, d] out, at any length, in single precision too."""
+    for length in (1, 2, 7, 13):
+        x = subject.documents(3, length)
+        for dtype in (torch.float64, torch.float32):
+            y = subject.build().to(dtype)(x.to(dtype))
+            demand(y.shape == x.shape, f"{list(x.shape)} became {list(y.shape)}")
+            demand(y.dtype == dtype, f"{dtype} became {y.dtype}")
+    return "lengths 1, 2, 7, 13"
+
+
+def causality(subject: Subject) -> str:
+    """Change the input from position p on, and nothing before p moves."""
+    length = 13
+    mixer, x = subject.build(), subject.documents(2, length)
+    other = subject.documents(2, length, seed=1)
+    with torch.no_grad():
+        y = mixer(x)
+        for p in range(1, length):
+            changed = torch.cat([x[:, :p], other[:, p:]], 1)
+            moved = mixer(changed)
+            leak = gap(moved[:, :p], y[:, :p])
+            demand(leak <= TOLERANCE, f"a change at position {p} moved an earlier output by {leak:.1e}")
+            demand(not torch.equal(moved[:, p:], y[:, p:]), f"a change from position {p} on moved nothing at all")
+    return f"every position of {length}"
+
+
+def determinism(subject: Subject) -> str:
+    """The same input gives the same bits, and the global random state is left alone."""
+    mixer, x = subject.build(), subject.documents(2, 7)
+    before = torch.get_rng_state()
+    first, second = mixer(x), mixer(x)
+    demand(torch.equal(torch.get_rng_state(), before), "the forward pass draws from the global random generator")
+    demand(torch.equal(first, second), "two passes over the same input differ")
+    return "bit-equal"
+
+
+def initialisation(subject: Subject) -> str:
+    """`init_weights` sets every weight, from the generator it is given alone."""
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    # In this mode memory that nobody initialised holds NaN instead of whatever was there.
+    torch.use_deterministic_algorithms(True)
+    try:
+        first, second = subject.fresh(0, torch.float32), subject.fresh(1, torch.float32)
+    finally:
+        torch.use_deterministic_algorithms(deterministic)
+    # The two were constructed under different global seeds; only the generator may matter.
+    second.init_weights(stream(0, "check", "weights"), DEPTH)
+    for (name, a), (_, b) in zip(first.named_parameters(), second.named_parameters(), strict=True):
+        demand(bool(a.isfinite().all()), f"{name} is not initialised")
+        demand(torch.equal(a, b), f"{name} depends on more than the generator passed in")
+    return f"{len(list(first.parameters()))} parameters"
+
+
+def gradients(subject: Subject) -> str:
+    """Every parameter and the input get a finite gradient."""
+    for mixer, when in ((subject.fresh(), "at the start"), (subject.build(), "with stirred weights")):
+        x = subject.documents(2, 7).requires_grad_()
+        parameters = dict(mixer.named_parameters())
+        grads = torch.autograd.grad(mixer(x).square().sum(), [x, *parameters.values()], allow_unused=True)
+        for name, grad in zip(["the input", *parameters], grads, strict=True):
+            if grad is None:
+                demand(False, f"{name} is not used by the forward pass")
+            else:
+                demand(bool(grad.isfinite().all()), f"the gradient of {name} is not finite {when}")
+    return f"{len(list(subject.fresh().parameters()))} parameters and the input"
+
+
+def state_dict(subject: Subject) -> str:
+    """Weights written as safetensors and read into a fresh instance give the same bits."""
+    mixer, x = subject.build(), subject.documents(2, 7)
+    copy = subject.build(seed=1)
+    weights = {name: tensor.contiguous() for name, tensor in mixer.state_dict().items()}
+    copy.load_state_dict(load(save(weights)), strict=True)
+    for name, tensor in copy.state_dict().items():
+        demand(torch.equal(tensor, mixer.state_dict()[name]), f"{name} changed on the way through a file")
+    demand(torch.equal(copy(x), mixer(x)), "the outputs differ, so something that matters is not in the state dict")
+    return f"{len(weights)} tensors"

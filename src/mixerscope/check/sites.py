@@ -1,0 +1,76 @@
+"""Properties of sites: each fires once, changes nothing by itself, and reaches the output at its position or later."""
+
+import torch
+from torch import Tensor
+
+from mixerscope.check.subject import TOLERANCE, Subject, demand, gap
+from mixerscope.sites import Tap, edit, named_sites, record
+
+
+def sites_fire(subject: Subject) -> str:
+    """Every declared site fires exactly once in a forward pass, with document and position in front."""
+    mixer, x = subject.build(), subject.documents(2, 7)
+    names = list(named_sites(mixer))
+    for name in names:
+        with record(mixer, [name]) as seen, torch.no_grad():
+            mixer(x)
+        found = list(seen[name].shape)
+        demand(found[:2] == [2, 7], f"site {name!r} holds {found}, expected [document = 2, position = 7, ...]")
+    return ", ".join(names) or "no sites declared"
+
+
+def sites_identity(subject: Subject) -> str:
+    """Writing back what a site held changes no bit of the output."""
+    mixer, x = subject.build(), subject.documents(2, 7)
+    with torch.no_grad():
+        y = mixer(x)
+        for name in named_sites(mixer):
+            with edit(mixer, {name: torch.clone}):
+                again = mixer(x)
+            demand(torch.equal(again, y), f"writing back what site {name!r} held changed the output")
+    return f"{len(named_sites(mixer))} sites, bit-equal"
+
+
+def sites_noise(subject: Subject) -> str:
+    """Noise at one position of one document changes that document from there on, and nothing else."""
+    length, at = 9, 4
+    mixer, x = subject.build(), subject.documents(2, length)
+
+    def disturb(activation: Tensor) -> Tensor:
+        noise = torch.zeros_like(activation)
+        noise[0, at] = 1.0 + activation[0, at].abs()
+        return activation + noise
+
+    with torch.no_grad():
+        y = mixer(x)
+        for name in named_sites(mixer):
+            with edit(mixer, {name: disturb}):
+                moved = mixer(x)
+            before, other = gap(moved[0, :at], y[0, :at]), gap(moved[1], y[1])
+            demand(before <= TOLERANCE, f"noise at site {name!r}, position {at}, moved an earlier output")
+            demand(other <= TOLERANCE, f"noise at site {name!r} in one document moved another document")
+            after = gap(moved[0, at:], y[0, at:])
+            demand(after > TOLERANCE, f"noise at site {name!r} changed nothing: the output does not pass through it")
+    return f"{len(named_sites(mixer))} sites"
+
+
+def moves(subject: Subject) -> str:
+    """The parts said to move information name sites of the mixer, in the order in which they fire."""
+    mixer, x = subject.build(), subject.documents(2, 7)
+    sites = named_sites(mixer)
+    for move in mixer.moves:
+        demand(move.site in sites, f"{move.component!r} names the site {move.site!r}, which the mixer does not have")
+    declared = [move.site for move in mixer.moves]
+    fired: list[str] = []
+
+    def note(name: str) -> Tap:
+        def tap(activation: Tensor) -> Tensor:
+            fired.append(name)
+            return activation
+
+        return tap
+
+    with edit(mixer, {name: note(name) for name in declared}), torch.no_grad():
+        mixer(x)
+    demand(fired == declared, f"the moves are declared in the order {declared}, but fire in the order {fired}")
+    return " -> ".join(move.component for move in mixer.moves) or "none declared"
