@@ -1,7 +1,5 @@
 """BaseConv: a convolution gated by a projection."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -11,6 +9,7 @@ from mixerscope.mixers.ops.implicit_filter import FEATURES, TimeFeatures
 from mixerscope.mixers.ops.long_conv import long_conv, long_conv_last
 from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.sites import Site
+from mixerscope.spec.options import Kernel
 
 FILTER_HIDDEN = 16
 
@@ -34,7 +33,7 @@ class BaseConv(Mixer):
         self,
         width: int,
         *,
-        kernel: int | Literal["long"] = 3,
+        kernel: Kernel = 3,
         filter_length: int = 1024,
         train_time_features: bool = True,
     ) -> None:

@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt, field_validator
 from mixerscope.errors import UnknownName
 from mixerscope.registry import ARCHITECTURES, MIXERS, architecture_entries
 from mixerscope.spec.base import Spec, parse
-from mixerscope.spec.options import resolve_options
+from mixerscope.spec.options import Kernel, resolve_options
 
 
 class LayerSpec(Spec):
@@ -42,9 +42,6 @@ class Pattern(Architecture):
 
     def layer(self, index: int) -> LayerSpec:
         return self.layers[index % len(self.layers)]
-
-
-Kernel = PositiveInt | Literal["long"]
 
 
 class AlternatingBaseConv(Architecture):

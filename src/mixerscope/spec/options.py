@@ -2,18 +2,28 @@
 
 import inspect
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, create_model
 
 from mixerscope.errors import UserError, nearest
 from mixerscope.spec.base import one_sentence
 
 
+def _kernel(value: Any) -> Any:
+    if value == "long" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise ValueError(f"a kernel is a whole number from 1 on or 'long', got {value!r}")
+
+
+Kernel = Annotated[int | Literal["long"], BeforeValidator(_kernel)]
+"""Width of a convolution; `long` means as long as the document."""
+
+
 @cache
 def options_model(cls: type) -> type[BaseModel]:
     """A pydantic model with one field for each keyword-only argument of `cls.__init__`."""
-    hints = get_type_hints(cls.__init__)
+    hints = get_type_hints(cls.__init__, include_extras=True)
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(cls.__init__).parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:

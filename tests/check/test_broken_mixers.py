@@ -1,0 +1,230 @@
+"""Deliberately broken mixers are refused, and the right test says so."""
+
+import pytest
+import torch
+from torch import nn
+
+from mixerscope.check import check_mixer
+from mixerscope.errors import UserError
+from mixerscope.mixers import Mixer, Move
+from mixerscope.sites import Site
+
+
+class Sound(Mixer):
+    """A running sum of a projection: small, and right. Each broken mixer below spoils one thing."""
+
+    moves = (Move("running sum", "total"),)
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(width, width)
+        self.value = Site()
+        self.total = Site()
+
+    def forward(self, x):
+        return self.total(self.value(self.proj(x)).cumsum(1))
+
+    def state_size(self, length: int) -> int:
+        return length * self.proj.in_features
+
+
+class NotCausal(Sound):
+    def forward(self, x):
+        return super().forward(x).flip(1)
+
+
+class SeesOneAhead(Sound):
+    def forward(self, x):
+        return super().forward(x) + torch.roll(x, -1, 1) * 1e-3
+
+
+class DropsPositions(Sound):
+    def forward(self, x):
+        return super().forward(x)[:, 1:]
+
+
+class Random(Sound):
+    def forward(self, x):
+        return super().forward(x) + torch.randn(x.shape, dtype=x.dtype)
+
+
+class Dropout(Sound):
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), 0.5)
+
+
+class SilentSite(Sound):
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.gate = Site()
+
+
+class DoubleSite(Sound):
+    def forward(self, x):
+        return self.total(self.value(self.value(self.proj(x))).cumsum(1))
+
+
+class DeadSite(Sound):
+    """Fires, but what it returns is thrown away."""
+
+    def forward(self, x):
+        value = self.proj(x)
+        self.value(value)
+        return self.total(value.cumsum(1))
+
+
+class SiteWithoutPositions(Sound):
+    def forward(self, x):
+        value = self.proj(x)
+        return self.total(self.value(value.transpose(1, 2)).transpose(1, 2).cumsum(1))
+
+
+class SiteChangesPath(Sound):
+    """A tapped site takes another path, as a fused kernel would."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y * (1 + 1e-12) if self.value.taps else y
+
+
+class SitesAcrossPositions(Sound):
+    """The site sits in reversed time, so its position is not the document's."""
+
+    def forward(self, x):
+        return self.total(self.value(self.proj(x).flip(1)).flip(1).cumsum(1))
+
+
+class WrongMove(Sound):
+    moves = (Move("scan", "scan_out"),)
+
+
+class MovesOutOfOrder(Sound):
+    moves = (Move("running sum", "total"), Move("projection", "value"))
+
+
+class BreaksVmap(Sound):
+    def forward(self, x):
+        y = torch.zeros(x.shape, dtype=x.dtype)
+        y[:] = super().forward(x)
+        return y
+
+
+class BranchesOnData(Sound):
+    def forward(self, x):
+        y = super().forward(x)
+        return y if self.proj.weight.sum().item() > 1e9 else y * 2
+
+
+class HiddenWeights(Sound):
+    """A weight that is no parameter: neither saved nor trained nor stacked."""
+
+    def init_weights(self, rng, depth):
+        super().init_weights(rng, depth)
+        self.secret = torch.randn(self.proj.in_features, generator=rng)
+
+    def forward(self, x):
+        return super().forward(x) * self.secret.to(x.dtype)
+
+
+class UnusedWeight(Sound):
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.extra = nn.Parameter(torch.ones(width))
+
+
+class ForgottenWeight(Sound):
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.scale = nn.Parameter(torch.empty(width))
+
+    def forward(self, x):
+        return super().forward(x) * self.scale
+
+
+class GloballySeeded(Sound):
+    def init_weights(self, rng, depth):
+        self.proj.reset_parameters()
+
+
+class InfiniteGradient(Sound):
+    def forward(self, x):
+        return super().forward(x) + torch.sqrt((x - x.detach()).abs())
+
+
+class WrongStateSize(Sound):
+    def state_size(self, length: int) -> int:
+        return 7
+
+
+class WrongStep(Sound):
+    def step(self, x, state):
+        y, state = super().step(x, state)
+        return y * 1.000001, state
+
+
+class Smuggler(Sound):
+    """Keeps the history on the module instead of in the state."""
+
+    def initial_state(self, x):
+        self.history = x.new_zeros(x.shape[0], 0, x.shape[1])
+        return (x.new_zeros(x.shape[0], 0),)
+
+    def step(self, x, state):
+        y, (self.history,) = super().step(x, (self.history,))
+        return y, state
+
+    def state_size(self, length: int) -> int:
+        return 0
+
+
+def refused(mixer):
+    return {result.name: result.detail for result in check_mixer(mixer) if not result.passed}
+
+
+def test_the_sound_one_passes():
+    assert refused(Sound) == {}
+
+
+@pytest.mark.parametrize(
+    ("mixer", "test", "detail"),
+    [
+        (NotCausal, "causality", "moved an earlier output"),
+        (SeesOneAhead, "causality", "moved an earlier output"),
+        (DropsPositions, "shape", "became"),
+        (Random, "determinism", "global random generator"),
+        (Dropout, "determinism", "global random generator"),
+        (SilentSite, "sites_fire", "'gate' never fired"),
+        (DoubleSite, "sites_fire", "'value' fired 2 times"),
+        (DeadSite, "sites_noise", "'value' changed nothing"),
+        (SiteWithoutPositions, "sites_fire", "'value' holds [2, 16, 7]"),
+        (SiteChangesPath, "sites_identity", "'value' held changed the output"),
+        (SitesAcrossPositions, "sites_noise", "moved an earlier output"),
+        (WrongMove, "moves", "'scan_out', which the mixer does not have"),
+        (MovesOutOfOrder, "moves", "fire in the order"),
+        (BreaksVmap, "cohort", "vmap"),
+        (BranchesOnData, "cohort", ".item()"),
+        (HiddenWeights, "state_dict", "not in the state dict"),
+        (HiddenWeights, "cohort", "outputs differ"),
+        (UnusedWeight, "gradients", "extra is not used"),
+        (ForgottenWeight, "initialisation", "scale is not initialised"),
+        (GloballySeeded, "initialisation", "proj.weight depends on more than the generator"),
+        (InfiniteGradient, "gradients", "the input is not finite"),
+        (WrongStateSize, "state_size", "16 numbers cross, declared are 7"),
+        (WrongStep, "step", "differ from the parallel form"),
+        (Smuggler, "carried_state", ""),
+    ],
+)
+def test_broken(mixer, test, detail):
+    found = refused(mixer)
+    assert test in found
+    assert detail in found[test]
+
+
+def test_a_class_that_is_no_mixer_is_the_callers_error():
+    with pytest.raises(UserError, match="must be a subclass"):
+        check_mixer(nn.Linear)
+
+
+def test_a_width_it_cannot_take_is_the_callers_error():
+    with pytest.raises(UserError, match="not divisible"):
+        check_mixer("attention", width=10, options={"heads": 4})
