@@ -43,6 +43,11 @@ class DropsPositions(Sound):
         return super().forward(x)[:, 1:]
 
 
+class MixesDocuments(Sound):
+    def forward(self, x):
+        return super().forward(x) - x.mean(0)
+
+
 class Random(Sound):
     def forward(self, x):
         return super().forward(x) + torch.randn(x.shape, dtype=x.dtype)
@@ -191,6 +196,7 @@ def test_the_sound_one_passes():
         (NotCausal, "causality", "moved an earlier output"),
         (SeesOneAhead, "causality", "moved an earlier output"),
         (DropsPositions, "shape", "became"),
+        (MixesDocuments, "documents", "off those it gives among others"),
         (Random, "determinism", "global random generator"),
         (Dropout, "determinism", "global random generator"),
         (SilentSite, "sites_fire", "'gate' never fired"),

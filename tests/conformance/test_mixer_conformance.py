@@ -30,7 +30,7 @@ PAPER = {"attention", "base_conv", "linear_attention", "h3", "hyena", "mamba", "
 
 def test_the_suite_is_not_empty():
     assert set(MIXERS.names()) >= PAPER
-    assert len(PROPERTIES) >= 15
+    assert len(PROPERTIES) >= 16
     assert set(PROPERTIES) >= NEEDS_NAME
 
 

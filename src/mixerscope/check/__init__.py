@@ -20,6 +20,7 @@ PROPERTIES: dict[str, Property] = {
     "shape": forward.shape,
     "initialisation": forward.initialisation,
     "causality": forward.causality,
+    "documents": forward.documents,
     "determinism": forward.determinism,
     "gradients": forward.gradients,
     "state_dict": forward.state_dict,

@@ -34,6 +34,16 @@ def causality(subject: Subject) -> str:
     return f"every position of {length}"
 
 
+def documents(subject: Subject) -> str:
+    """A document gives the same output alone as among others."""
+    mixer, x = subject.build(), subject.documents(3, 7)
+    with torch.no_grad():
+        together, alone = mixer(x), torch.cat([mixer(x[i : i + 1]) for i in range(len(x))])
+    apart = gap(alone, together)
+    demand(apart <= TOLERANCE, f"a document alone gives outputs {apart:.1e} off those it gives among others")
+    return f"{len(x)} documents, together and alone"
+
+
 def determinism(subject: Subject) -> str:
     """The same input gives the same bits, and the global random state is left alone."""
     mixer, x = subject.build(), subject.documents(2, 7)
