@@ -152,9 +152,8 @@ def test_hyena(skip, trained):
         width = x.shape[1]
         slow, fast = math.log(0.01) / 1.5, math.log(0.01) / 0.3
         rates = torch.tensor([abs(slow + (fast - slow) * c / (width - 1)) for c in range(width)], dtype=x.dtype)
-        torch.testing.assert_close(
-            p["filter.decay"], rates, rtol=1e-6, atol=0
-        )  # a float32 buffer, so used from here on
+        # The buffer was made in float32, so from here on it stands for the rates.
+        torch.testing.assert_close(p["filter.decay"], rates, rtol=1e-6, atol=0)
         taps = []
         for i in range(len(x)):
             h = p["filter.time.features"][i]
