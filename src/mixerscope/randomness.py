@@ -1,6 +1,8 @@
 """Random streams. Every random number comes from a generator made here; global RNG state is never touched."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -10,3 +12,14 @@ def stream(seed: int, *purpose: str | int) -> torch.Generator:
     key = "/".join(str(part) for part in (seed, *purpose))
     value = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
     return torch.Generator().manual_seed(value)
+
+
+@contextmanager
+def construction(seed: int) -> Iterator[None]:
+    """Torch layers draw from the global generator when constructed; in here that is repeatable and leaves no trace."""
+    before = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)

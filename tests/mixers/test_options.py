@@ -5,9 +5,15 @@ import torch
 
 from mixerscope.errors import UserError
 from mixerscope.model import build_model
+from mixerscope.randomness import construction
 from mixerscope.registry import MIXERS
 from mixerscope.sites import named_sites
 from mixerscope.spec import ModelSpec, parse
+
+
+def build(name, width, **options):
+    with construction(0):
+        return MIXERS.load(name)(width, **options)
 
 
 @pytest.mark.parametrize(
@@ -46,12 +52,12 @@ def test_bad_options_are_refused_in_one_sentence(architecture, options, message)
 
 def test_a_kernel_below_one_is_refused_by_the_mixer_too():
     with pytest.raises(UserError, match="base_conv: kernel = 0 must be at least 1"):
-        MIXERS.load("base_conv")(4, kernel=0)
+        build("base_conv", 4, kernel=0)
 
 
 @pytest.mark.parametrize(("name", "options"), [("base_conv", {"kernel": "long"}), ("hyena", {})])
 def test_a_document_longer_than_the_filter_is_refused_when_it_arrives(name, options):
-    mixer = MIXERS.load(name)(4, filter_length=5, **options)
+    mixer = build(name, 4, filter_length=5, **options)
     mixer(torch.zeros(1, 5, 4))
     with pytest.raises(UserError, match="6 tokens is longer than the implicit filter, filter_length = 5"):
         mixer(torch.zeros(1, 6, 4))
@@ -96,16 +102,15 @@ def test_pattern_writes_defaults_out():
 
 @pytest.mark.parametrize("name", ["mamba", "deltanet"])
 def test_without_a_convolution_its_sites_weights_and_move_are_gone(name):
-    full, bare = MIXERS.load(name)(8), MIXERS.load(name)(8, d_conv=0)
+    full, bare = build(name, 8), build(name, 8, d_conv=0)
     assert set(named_sites(full)) - set(named_sites(bare)) == {"conv_in", "conv_out"}
     assert not [key for key in bare.state_dict() if key.startswith("conv")]
     assert [move.component for move in full.moves][1:] == [move.component for move in bare.moves]
 
 
 def test_the_long_kernel_names_its_move():
-    mixer = MIXERS.load("base_conv")
-    assert [move.component for move in mixer(4, kernel="long").moves] == ["long convolution"]
-    assert [move.component for move in mixer(4).moves] == ["short convolution"]
+    assert [move.component for move in build("base_conv", 4, kernel="long").moves] == ["long convolution"]
+    assert [move.component for move in build("base_conv", 4).moves] == ["short convolution"]
 
 
 @pytest.mark.parametrize(
@@ -126,4 +131,4 @@ def test_the_long_kernel_names_its_move():
     ],
 )
 def test_state_size_after_ten_positions_at_width_16(name, options, expected):
-    assert MIXERS.load(name)(16, **options).state_size(10) == expected
+    assert build(name, 16, **options).state_size(10) == expected

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mixerscope.model import Model, parameter_count
-from mixerscope.randomness import stream
+from mixerscope.randomness import construction, stream
 from mixerscope.registry import MIXERS
 from mixerscope.spec import ModelSpec
 
@@ -117,7 +117,8 @@ RULES = {
 
 
 def initialised(name):
-    mixer = MIXERS.load(name)(WIDTH)
+    with construction(0):
+        mixer = MIXERS.load(name)(WIDTH)
     mixer.init_weights(stream(0, "test"), DEPTH)
     return mixer, {key: value.detach() for key, value in mixer.named_parameters()}
 
@@ -166,7 +167,8 @@ def test_h3_starts_with_a_shift_and_harmonic_modes():
 def test_initialising_again_forgets_training():
     for name in ("base_conv", "hyena"):
         options = {"kernel": "long"} if name == "base_conv" else {}
-        mixer = MIXERS.load(name)(8, **options)
+        with construction(0):
+            mixer = MIXERS.load(name)(8, **options)
         mixer.init_weights(stream(0, "test"), 2)
         before = {key: value.clone() for key, value in mixer.state_dict().items()}
         with torch.no_grad():

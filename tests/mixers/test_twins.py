@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 from torch.nn import functional as F
-from twins import assert_equals_twin, linear, per_document, short_conv
 
 from mixerscope.mixers.ops.implicit_filter import time_features
+from tests.mixers.twins import assert_equals_twin, linear, per_document, short_conv
 
 
 @pytest.mark.parametrize("relative", ["none", "rope", "alibi"])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mixerscope.errors import MixerscopeError
 from mixerscope.mixers.base import Mixer
-from mixerscope.randomness import stream
+from mixerscope.randomness import construction, stream
 
 DEPTH = 2
 STIR = 0.2
@@ -34,8 +34,7 @@ class Subject:
 
     def fresh(self, seed: int = 0, dtype: torch.dtype = torch.float64) -> Mixer:
         """An instance with the weights its own rule gives it."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with construction(seed):
             mixer = self.cls(self.width, **self.options)
         mixer.init_weights(stream(seed, "check", "weights"), DEPTH)
         return mixer.to(dtype)

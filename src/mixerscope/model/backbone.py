@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from mixerscope.errors import UserError
 from mixerscope.mixers.base import REFERENCE_STD, Mixer, init_linears
 from mixerscope.model.init import SCHEMES, init_embedding
-from mixerscope.randomness import stream
+from mixerscope.randomness import construction, stream
 from mixerscope.registry import MIXERS
 from mixerscope.sites import Site
 from mixerscope.spec import LayerSpec, ModelSpec
@@ -143,9 +143,7 @@ def at_positions(x: Tensor, positions: Tensor) -> Tensor:
 
 def build_model(spec: ModelSpec, vocab_size: int, seed: int) -> Model:
     """A freshly initialised model; the same seed gives the same weights, whatever happened before."""
-    # Constructors of torch layers draw from the global generator; inside the fork that leaves no trace.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with construction(seed):
         model = Model(spec, vocab_size)
     model.init_weights(stream(seed, "weights"))
     return model
