@@ -9,7 +9,9 @@ from mixerscope.check import Subject
 from mixerscope.randomness import construction
 from mixerscope.registry import MIXERS
 
-pytest.importorskip("transformers", reason="the peer's implementation comes with the extra: pip install 'mixerscope[hf]'")
+pytest.importorskip(
+    "transformers", reason="the peer's implementation comes with the extra: pip install 'mixerscope[hf]'"
+)
 
 NAMES = {
     "in_proj.weight": "in_proj.weight",
