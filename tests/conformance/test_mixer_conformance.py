@@ -25,11 +25,13 @@ VARIANTS = [
     ("deltanet", {"heads": 4}),
     ("deltanet", {"d_conv": 0}),
 ]
+# What other tests registered by hand is theirs to judge; some of it is broken on purpose.
+REGISTERED = [entry.name for entry in MIXERS.entries() if entry.origin != "local"]
 PAPER = {"attention", "base_conv", "linear_attention", "h3", "hyena", "mamba", "deltanet"}
 
 
 def test_the_suite_is_not_empty():
-    assert set(MIXERS.names()) >= PAPER
+    assert set(REGISTERED) >= PAPER
     assert len(PROPERTIES) >= 16
     assert set(PROPERTIES) >= NEEDS_NAME
 
@@ -40,7 +42,7 @@ def assert_passes(name, options):
     assert not [(result.name, result.detail) for result in results if not result.passed]
 
 
-@pytest.mark.parametrize("name", MIXERS.names())
+@pytest.mark.parametrize("name", REGISTERED)
 def test_registered(name):
     assert_passes(name, {})
     mixer = MIXERS.load(name)
