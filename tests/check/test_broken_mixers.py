@@ -49,6 +49,11 @@ class MixesDocuments(Sound):
         return super().forward(x) - x.mean(0)
 
 
+class OwnDevice(Sound):
+    def forward(self, x):
+        return super().forward(x) * torch.linspace(1, 2, x.shape[1], dtype=x.dtype)[:, None]
+
+
 class Random(Sound):
     def forward(self, x):
         return super().forward(x) + torch.randn(x.shape, dtype=x.dtype)
@@ -200,6 +205,7 @@ def test_the_sound_one_passes():
         (SeesOneAhead, "causality", "moved an earlier output"),
         (DropsPositions, "shape", "became"),
         (MixesDocuments, "documents", "off those it gives among others"),
+        (OwnDevice, "device", "cpu"),
         (Random, "determinism", "global random generator"),
         (Dropout, "determinism", "global random generator"),
         (SilentSite, "sites_fire", "'gate' never fired"),

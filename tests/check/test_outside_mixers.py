@@ -27,7 +27,7 @@ class {name}(Mixer):
         self.proj = nn.Linear(width, width)
 
     def forward(self, x):
-        steps = torch.arange(1, x.shape[1] + 1, dtype=x.dtype)
+        steps = torch.arange(1, x.shape[1] + 1, dtype=x.dtype, device=x.device)
         return self.proj(x).cumsum({dim}) / steps[:, None]
 
     def state_size(self, length):

@@ -32,7 +32,7 @@ PAPER = {"attention", "base_conv", "linear_attention", "h3", "hyena", "mamba", "
 
 def test_the_suite_is_not_empty():
     assert set(REGISTERED) >= PAPER
-    assert len(PROPERTIES) >= 16
+    assert len(PROPERTIES) >= 17
     assert set(PROPERTIES) >= NEEDS_NAME
 
 

@@ -22,6 +22,7 @@ PROPERTIES: dict[str, Property] = {
     "causality": forward.causality,
     "documents": forward.documents,
     "determinism": forward.determinism,
+    "device": forward.device,
     "gradients": forward.gradients,
     "state_dict": forward.state_dict,
     "cohort": cohort.cohort,

@@ -71,6 +71,18 @@ def initialisation(subject: Subject) -> str:
     return f"{len(list(first.parameters()))} parameters"
 
 
+def device(subject: Subject) -> str:
+    """Everything is made where the input is. The meta device stands in for an accelerator that may not be there."""
+    mixer, x = subject.build().to("meta"), subject.documents(2, 7).to("meta")
+    y = mixer(x)
+    demand(y.device == x.device, f"the input is on {x.device}, the output on {y.device}")
+    y, state = mixer.step(x[:, 0], mixer.initial_state(x[:, 0]))
+    y, state = mixer.step(x[:, 1], state)
+    where = {str(tensor.device) for tensor in (y, *state)}
+    demand(where == {"meta"}, f"the input is on meta, outputs and state of a step on {', '.join(sorted(where))}")
+    return "parallel and step by step"
+
+
 def gradients(subject: Subject) -> str:
     """Every parameter and the input get a finite gradient."""
     for mixer, when in ((subject.fresh(), "at the start"), (subject.build(), "with stirred weights")):
