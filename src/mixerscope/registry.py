@@ -167,6 +167,20 @@ MIXERS = Registry(
             "linear attention with second-order Taylor features",
         ),
         "mamba": ("mixerscope.mixers.mamba:Mamba", "selective state space model behind a short convolution"),
+        "sliding_window": (
+            "mixerscope.mixers.sliding_window:SlidingWindow",
+            "causal softmax attention over the latest positions",
+        ),
+        "mamba2": ("mixerscope.mixers.mamba2:Mamba2", "state space model with one decay per head"),
+        "gla": ("mixerscope.mixers.gla:GLA", "linear attention with an input-dependent decay per key channel"),
+        "gated_deltanet": (
+            "mixerscope.mixers.gated_deltanet:GatedDeltaNet",
+            "delta rule on a memory that decays, behind a short convolution",
+        ),
+        "retnet": ("mixerscope.mixers.retnet:RetNet", "linear attention with fixed decays and a rotation"),
+        "rwkv7": ("mixerscope.mixers.rwkv7:RWKV7", "token shift and a delta rule with a decay per channel"),
+        "lstm": ("mixerscope.mixers.lstm:LSTM", "long short-term memory with forget gates"),
+        "gru": ("mixerscope.mixers.gru:GRU", "gated recurrent unit"),
     },
 )
 ARCHITECTURES = Registry(

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from mixerscope.errors import UserError
 from mixerscope.mixers.base import REFERENCE_STD, Mixer, init_linears
+from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.model.init import SCHEMES, init_embedding
 from mixerscope.randomness import construction, stream
 from mixerscope.registry import MIXERS
@@ -46,7 +47,8 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """x + mixer(norm(x)), then x + mlp(norm(x)) where the block has an MLP.
 
-    A block without one has no `resid_mid` and no `mlp_*` site: asking for them is an error, not a zero.
+    A block without one has no `resid_mid` and no `mlp_*` site: asking for them is an error, not a zero. With
+    `short_conv = k` the mixer sees n + conv_k(n) in place of n = norm(x): the Canon layer of Allen-Zhu 2025.
     """
 
     def __init__(self, spec: LayerSpec, width: int) -> None:
@@ -54,6 +56,10 @@ class Block(nn.Module):
         assert spec.norm is not None, "layer specs are resolved before a model is built"
         self.resid_pre = Site()
         self.norm1 = make_norm(spec.norm, width)
+        self.short_conv: ShortConv | None = None
+        if spec.short_conv:
+            self.short_conv = ShortConv(width, spec.short_conv, bias=False)
+            self.short_conv_out = Site()
         self.mixer_in = Site()
         self.mixer: Mixer = MIXERS.load(spec.mixer)(width, **spec.options)
         self.mixer_out = Site()
@@ -70,10 +76,15 @@ class Block(nn.Module):
         self.mixer.init_weights(rng, depth)
         if self.mlp is not None:
             self.mlp.init_weights(rng, depth)
+        if self.short_conv is not None:
+            self.short_conv.init_weights(rng)
 
     def mix(self, x: Tensor) -> Tensor:
         """What the mixer adds to the residual stream x [b, t, d]."""
-        return self.mixer_out(self.mixer(self.mixer_in(self.norm1(x))))
+        x = self.norm1(x)
+        if self.short_conv is not None:
+            x = x + self.short_conv_out(self.short_conv(x))
+        return self.mixer_out(self.mixer(self.mixer_in(x)))
 
     def finish(self, x: Tensor) -> Tensor:
         """The block after its mixer: no position sees another from here on."""

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from typing import Any, Literal
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
 from mixerscope.errors import UnknownName
 from mixerscope.registry import ARCHITECTURES, MIXERS, architecture_entries
@@ -20,6 +20,8 @@ class LayerSpec(Spec):
     """Whether an MLP follows the mixer; None means what the mixer's paper does."""
     norm: Literal["layer", "rms", "none"] | None = None
     """Normalisation in front of mixer and MLP; None means what the mixer's paper does."""
+    short_conv: NonNegativeInt = 0
+    """Kernel of a short convolution between norm and mixer, whose output is added to its input; 0 means none."""
 
 
 class Architecture(Spec):
