@@ -1,8 +1,11 @@
 """LSTM."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
+from mixerscope.errors import UserError
 from mixerscope.mixers.base import Mixer, Move, State
 from mixerscope.mixers.ops.recurrent_cells import lstm, lstm_step
 from mixerscope.sites import Site
@@ -28,6 +31,8 @@ class LSTM(Mixer):
 
     def __init__(self, width: int, *, forget_bias: float = 1.0) -> None:
         super().__init__()
+        if not math.isfinite(forget_bias):
+            raise UserError(f"lstm: forget_bias = {forget_bias} must be finite")
         self.forget_bias = forget_bias
         self.input_proj = nn.Linear(width, PARTS * width)
         self.recurrent = nn.Parameter(torch.empty(PARTS * width, width))
