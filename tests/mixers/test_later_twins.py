@@ -233,7 +233,8 @@ def test_sliding_window_as_wide_as_the_document_is_attention():
 def test_lstm_is_the_one_of_pytorch():
     subject = Subject(MIXERS.load("lstm"), None, 5, {})
     mixer, x = subject.build(), subject.documents(2, 9)
-    theirs = nn.LSTM(5, 5, batch_first=True).double()
+    with torch.random.fork_rng(devices=[]):
+        theirs = nn.LSTM(5, 5, batch_first=True).double()
     with torch.no_grad():
         theirs.weight_ih_l0.copy_(mixer.input_proj.weight)
         theirs.weight_hh_l0.copy_(mixer.recurrent)
@@ -245,7 +246,8 @@ def test_lstm_is_the_one_of_pytorch():
 def test_gru_with_late_reset_is_the_one_of_pytorch():
     subject = Subject(MIXERS.load("gru"), None, 5, {"reset_after": True})
     mixer, x = subject.build(), subject.documents(2, 9)
-    theirs = nn.GRU(5, 5, batch_first=True).double()
+    with torch.random.fork_rng(devices=[]):
+        theirs = nn.GRU(5, 5, batch_first=True).double()
     with torch.no_grad():
         theirs.weight_ih_l0.copy_(mixer.input_proj.weight)
         theirs.weight_hh_l0.copy_(torch.cat([mixer.gate_recurrent, mixer.candidate_recurrent]))
@@ -263,7 +265,8 @@ def test_mamba2_is_the_one_of_transformers():
         hidden_size=width, num_heads=heads, head_dim=2 * width // heads, state_size=n, n_groups=1, conv_kernel=kernel,
         expand=2, chunk_size=5, use_bias=False, use_conv_bias=True,
     )  # fmt: skip
-    theirs = Mamba2Mixer(config, layer_idx=0).double()
+    with torch.random.fork_rng(devices=[]):
+        theirs = Mamba2Mixer(config, layer_idx=0).double()
     subject = Subject(MIXERS.load("mamba2"), None, width, {"heads": heads, "d_state": n, "d_conv": kernel})
     mixer, x = subject.build(), subject.documents(2, 13)
     with torch.no_grad():
