@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from mixerscope.errors import UserError
 from mixerscope.mixers.base import REFERENCE_STD, Mixer, Move, State, init_linears
 from mixerscope.mixers.ops.rotary import rotate
+from mixerscope.mixers.ops.softmax_attention import attention_weights
 from mixerscope.sites import Site
 
 
@@ -55,14 +56,11 @@ class Attention(Mixer):
 
     def _weights(self, q: Tensor, k: Tensor) -> Tensor:
         """q [b, t, h, c], k [b, s, h, c] -> [b, t, h, s]; the last query stands where the last key stands."""
-        queries, keys = q.shape[1], k.shape[1]
-        at = torch.arange(keys, device=q.device)
-        behind = at[keys - queries :, None, None] - at  # [t, 1, s]: how far back the key is
-        scores = torch.einsum("bthc,bshc->bths", q, k) * q.shape[-1] ** -0.5
+        slopes: Tensor | None = None
         if self.relative == "alibi":
             rank = torch.arange(1, self.heads + 1, dtype=q.dtype, device=q.device)
-            scores = scores - 2 ** (-8 * rank[:, None] / self.heads) * behind
-        return scores.masked_fill(behind < 0, float("-inf")).softmax(-1)
+            slopes = 2 ** (-8 * rank / self.heads)
+        return attention_weights(q, k, slopes=slopes)
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self._project(x)

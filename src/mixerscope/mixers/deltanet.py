@@ -8,9 +8,10 @@ from mixerscope.errors import UserError
 from mixerscope.mixers.base import Mixer, Move, State, init_linears, require_at_least
 from mixerscope.mixers.ops.delta_rule import delta_rule, delta_step
 from mixerscope.mixers.ops.short_conv import ShortConv
+from mixerscope.mixers.ops.unit_length import unit_length
 from mixerscope.sites import Site
 
-UNIT_EPSILON, NORM_EPSILON = 1e-6, 1e-5
+NORM_EPSILON = 1e-5
 
 
 class DeltaNet(Mixer):
@@ -58,7 +59,7 @@ class DeltaNet(Mixer):
     def _qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[..., 3 d] before the activation -> q, k, v [..., h, d_h]."""
         q, k, v = F.silu(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)
-        return _unit(q), _unit(k), v
+        return unit_length(q), unit_length(k), v
 
     def _out(self, o: Tensor) -> Tensor:
         """[..., h, d_h] -> [..., d]; the norm forgets the scale 1 / sqrt(d_h) up to its epsilon."""
@@ -90,8 +91,3 @@ class DeltaNet(Mixer):
     def state_size(self, length: int) -> int:
         width = self.o_proj.in_features
         return width * width // self.heads + (0 if self.conv is None else self.conv.window_size(length))
-
-
-def _unit(x: Tensor) -> Tensor:
-    """x scaled to unit length along the last dimension."""
-    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + UNIT_EPSILON)

@@ -9,10 +9,10 @@ from mixerscope.mixers.base import Mixer, Move, State, require_at_least
 from mixerscope.mixers.initialisation import RETENTION_GAIN, step_size_bias, xavier_linears
 from mixerscope.mixers.ops.gated_delta_rule import gated_delta_rule, gated_delta_rule_step
 from mixerscope.mixers.ops.short_conv import ShortConv
+from mixerscope.mixers.ops.unit_length import unit_length
 from mixerscope.sites import Site
 
 NORM_EPSILON = 1e-5
-UNIT_EPSILON = 1e-6
 SMALLEST_DECAY_RATE = 1e-4
 """Floor of the decay rates drawn at the start, whose logarithm is the parameter."""
 
@@ -115,8 +115,3 @@ class GatedDeltaNet(Mixer):
 
     def state_size(self, length: int) -> int:
         return self.width * self.values // self.heads + (0 if self.conv is None else self.conv.window_size(length))
-
-
-def unit_length(x: Tensor) -> Tensor:
-    """x [..., c] divided by its length."""
-    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + UNIT_EPSILON)

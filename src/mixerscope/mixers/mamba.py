@@ -7,11 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.mixers.base import Mixer, Move, State, require_at_least
+from mixerscope.mixers.initialisation import fan_in_uniform, step_size_bias
 from mixerscope.mixers.ops.selective_scan import selective_scan
 from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.sites import Site
-
-DT_MIN, DT_MAX, DT_FLOOR = 1e-3, 0.1, 1e-4
 
 
 class Mamba(Mixer):
@@ -53,15 +52,11 @@ class Mamba(Mixer):
 
     def init_weights(self, rng: torch.Generator, depth: int) -> None:
         """As published: projections uniform in +-1/sqrt(fan_in), the output one divided by sqrt(depth)."""
-        for linear in (self.in_proj, self.x_proj, self.out_proj):
-            bound = linear.in_features**-0.5
-            nn.init.uniform_(linear.weight, -bound, bound, generator=rng)
+        for linear in (self.in_proj, self.x_proj, self.out_proj, self.dt_proj):
+            fan_in_uniform(linear.weight, rng)
+        step_size_bias(self.dt_proj.bias, rng)
         with torch.no_grad():
             self.out_proj.weight /= depth**0.5
-            nn.init.uniform_(self.dt_proj.weight, -(self.rank**-0.5), self.rank**-0.5, generator=rng)
-            log_dt = torch.rand(self.dt_proj.bias.shape, generator=rng) * math.log(DT_MAX / DT_MIN) + math.log(DT_MIN)
-            dt = log_dt.exp().clamp(min=DT_FLOOR)
-            self.dt_proj.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # the inverse of softplus
             self.a_log.copy_(torch.arange(1, self.a_log.shape[1] + 1).log().expand_as(self.a_log))
             self.skip.fill_(1.0)
         if self.conv is not None:

@@ -15,7 +15,6 @@ MIXES = 6
 """Receptance, decay, key, value, learning rate and gate each mix in the previous token in their own proportion."""
 DECAY_LIMIT = math.exp(-0.5)
 """The decay stays above exp(-exp(-0.5)) = 0.545."""
-UNIT_EPSILON = 1e-12
 NORM_EPSILON_PER_CHANNEL = 1e-5
 
 
@@ -107,7 +106,7 @@ class RWKV7(Mixer):
         log_decay = self.log_decay((-DECAY_LIMIT * decay).unflatten(-1, heads))
         rate = self.rate(self.rate_up(self.rate_down(for_a)).sigmoid().unflatten(-1, heads))
         gate = self.gate(self.gate_up(self.gate_down(for_g).sigmoid()))
-        removal = F.normalize(key * self.removal_scale.view(self.heads, -1), dim=-1, eps=UNIT_EPSILON)
+        removal = F.normalize(key * self.removal_scale.view(self.heads, -1), dim=-1)
         k = key * (1 + (rate - 1) * self.key_rate.view(self.heads, -1))
         return (r, log_decay, k, v, removal, rate * removal), gate
 

@@ -43,7 +43,7 @@ class SlidingWindow(Mixer):
         return self.q(q), self.k(k), self.v(v)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        pattern = self.pattern(attention_weights(q, k, self.window))
+        pattern = self.pattern(attention_weights(q, k, window=self.window))
         return self.out_proj(self.heads_out(torch.einsum("bihj,bjhc->bihc", pattern, v)).flatten(-2))
 
     def forward(self, x: Tensor) -> Tensor:
