@@ -13,7 +13,7 @@ from mixerscope.mixers.initialisation import RETENTION_GAIN
 from mixerscope.mixers.ops.decay_attention import decay_attention, pairwise_log_decay
 from mixerscope.mixers.ops.gated_linear_attention import CHUNK, gated_linear_attention
 from mixerscope.mixers.ops.generalised_delta_rule import generalised_delta_rule
-from mixerscope.randomness import stream
+from mixerscope.randomness import construction, stream
 from mixerscope.registry import MIXERS
 
 LATER = {
@@ -76,7 +76,7 @@ def test_stacked_models_compute_what_each_computes_alone_beyond_one_chunk(name):
 
 
 def fresh(name, options, width=64, depth=2):
-    with torch.random.fork_rng(devices=[]):  # constructors of torch layers draw from the global generator
+    with construction(0):
         mixer = MIXERS.load(name)(width, **options)
     mixer.init_weights(stream(0, "test"), depth)
     return mixer

@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from twins import assert_equals_twin, linear, per_document, short_conv
 
 from mixerscope.check import Subject
 from mixerscope.mixers.ops.gated_linear_attention import CHUNK
+from mixerscope.randomness import construction
 from mixerscope.registry import MIXERS
+from tests.mixers.twins import assert_equals_twin, linear, per_document, short_conv
 
 LONG = 2 * CHUNK + 3
 
@@ -233,7 +234,7 @@ def test_sliding_window_as_wide_as_the_document_is_attention():
 def test_lstm_is_the_one_of_pytorch():
     subject = Subject(MIXERS.load("lstm"), None, 5, {})
     mixer, x = subject.build(), subject.documents(2, 9)
-    with torch.random.fork_rng(devices=[]):
+    with construction(0):
         theirs = nn.LSTM(5, 5, batch_first=True).double()
     with torch.no_grad():
         theirs.weight_ih_l0.copy_(mixer.input_proj.weight)
@@ -246,7 +247,7 @@ def test_lstm_is_the_one_of_pytorch():
 def test_gru_with_late_reset_is_the_one_of_pytorch():
     subject = Subject(MIXERS.load("gru"), None, 5, {"reset_after": True})
     mixer, x = subject.build(), subject.documents(2, 9)
-    with torch.random.fork_rng(devices=[]):
+    with construction(0):
         theirs = nn.GRU(5, 5, batch_first=True).double()
     with torch.no_grad():
         theirs.weight_ih_l0.copy_(mixer.input_proj.weight)
@@ -254,30 +255,3 @@ def test_gru_with_late_reset_is_the_one_of_pytorch():
         theirs.bias_ih_l0.copy_(mixer.input_proj.bias)
         theirs.bias_hh_l0.zero_()
     torch.testing.assert_close(mixer(x), theirs(x)[0], rtol=1e-12, atol=1e-12)
-
-
-def test_mamba2_is_the_one_of_transformers():
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed; its Mamba-2 is the peer")
-    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
-
-    width, heads, n, kernel = 8, 2, 6, 4
-    config = transformers.Mamba2Config(
-        hidden_size=width, num_heads=heads, head_dim=2 * width // heads, state_size=n, n_groups=1, conv_kernel=kernel,
-        expand=2, chunk_size=5, use_bias=False, use_conv_bias=True,
-    )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
-        theirs = Mamba2Mixer(config, layer_idx=0).double()
-    subject = Subject(MIXERS.load("mamba2"), None, width, {"heads": heads, "d_state": n, "d_conv": kernel})
-    mixer, x = subject.build(), subject.documents(2, 13)
-    with torch.no_grad():
-        theirs.in_proj.weight.copy_(mixer.in_proj.weight)
-        theirs.conv1d.weight.copy_(mixer.conv.weight.unsqueeze(1))
-        theirs.conv1d.bias.copy_(mixer.conv.bias)
-        theirs.dt_bias.copy_(mixer.dt_bias)
-        theirs.A_log.copy_(mixer.a_log)
-        theirs.D.copy_(mixer.skip)
-        theirs.norm.weight.copy_(mixer.norm.weight)
-        theirs.out_proj.weight.copy_(mixer.out_proj.weight)
-        expected = theirs(x)
-    # Their slow path computes the recurrence in single precision whatever the weights are.
-    torch.testing.assert_close(mixer(x), expected.double(), rtol=1e-4, atol=1e-5)
