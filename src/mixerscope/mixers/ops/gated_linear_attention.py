@@ -6,7 +6,7 @@ Shapes: q, k, log_decay = log a [b, t, h, c]; v [b, t, h, e]; the state S [b, h,
 import torch
 from torch import Tensor
 
-CHUNK = 16
+CHUNK = 8
 """Positions handled as pairs at once; memory grows with it, the number of sequential steps shrinks."""
 
 
@@ -14,10 +14,11 @@ def gated_linear_attention(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -
     """o [b, t, h, e] from a zero state. All exponents are sums of logs of decays, so none is positive."""
     parts: list[Tensor] = []
     state: Tensor | None = None
-    for chunk in zip(*(x.split(CHUNK, 1) for x in (q, k, v, log_decay)), strict=True):
+    by_head = [x.transpose(1, 2).split(CHUNK, 2) for x in (q, k, v, log_decay)]
+    for chunk in zip(*by_head, strict=True):
         out, state = _chunk(state, *chunk)
         parts.append(out)
-    return torch.cat(parts, 1)
+    return torch.cat(parts, 2).transpose(1, 2)
 
 
 def gated_linear_attention_step(
@@ -28,22 +29,21 @@ def gated_linear_attention_step(
     return torch.einsum("bhc,bhce->bhe", q, state), state
 
 
-def channel_decay(since: Tensor, until: Tensor, *, diagonal: int) -> Tensor:
-    """exp(until_i - since_j) [b, i, j, h, c] for running sums of log decays; zero where j > i + diagonal."""
-    t = since.shape[1]
+def channel_decay(until: Tensor, since: Tensor, *, diagonal: int) -> Tensor:
+    """exp(until_i - since_j) [b, h, i, j, c] for running sums of log decays; zero where j > i + diagonal."""
+    t = since.shape[2]
     hidden = torch.ones(t, t, dtype=torch.bool, device=since.device).triu(1 + diagonal)
-    exponent = until.unsqueeze(2) - since.unsqueeze(1)
-    return exponent.masked_fill(hidden[:, :, None, None], float("-inf")).exp()
+    exponent = until.unsqueeze(3) - since.unsqueeze(2)
+    return exponent.masked_fill(hidden.unsqueeze(-1), float("-inf")).exp()
 
 
 def _chunk(state: Tensor | None, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Tensor, Tensor]:
-    total = log_decay.cumsum(1)  # decay since the start of the chunk
-    decay = channel_decay(total, total, diagonal=0)
-    scores = torch.einsum("bihc,bjhc,bijhc->bijh", q, k, decay)
-    out = torch.einsum("bijh,bjhe->bihe", scores, v)
-    last = total[:, -1]  # [b, h, c]
-    after = torch.einsum("bjhc,bjhe->bhce", k * (last.unsqueeze(1) - total).exp(), v)
+    total = log_decay.cumsum(2)  # [b, h, t, c]: decay since the start of the chunk
+    left = k.unsqueeze(2) * channel_decay(total, total, diagonal=0)  # [b, h, i, j, c]: what is left of k_j at i
+    out = (left @ q.unsqueeze(-1)).squeeze(-1) @ v
+    last = total[:, :, -1:]
+    after = (k * (last - total).exp()).mT @ v
     if state is not None:
-        out = out + torch.einsum("bihc,bhce->bihe", q * total.exp(), state)
-        after = after + last.exp().unsqueeze(-1) * state
+        out = out + (q * total.exp()) @ state
+        after = after + last.exp().mT * state
     return out, after

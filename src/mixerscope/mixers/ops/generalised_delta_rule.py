@@ -15,10 +15,11 @@ def generalised_delta_rule(r: Tensor, log_decay: Tensor, k: Tensor, v: Tensor, n
     """o [b, t, h, e] from a zero state: a triangular system for each chunk, the state carried between chunks."""
     parts: list[Tensor] = []
     state: Tensor | None = None
-    for chunk in zip(*(x.split(CHUNK, 1) for x in (r, log_decay, k, v, n, d)), strict=True):
+    by_head = [x.transpose(1, 2).split(CHUNK, 2) for x in (r, log_decay, k, v, n, d)]
+    for chunk in zip(*by_head, strict=True):
         out, state = _chunk(state, *chunk)
         parts.append(out)
-    return torch.cat(parts, 1)
+    return torch.cat(parts, 2).transpose(1, 2)
 
 
 def generalised_delta_rule_step(
@@ -34,23 +35,25 @@ def generalised_delta_rule_step(
 def _chunk(
     state: Tensor | None, r: Tensor, log_decay: Tensor, k: Tensor, v: Tensor, n: Tensor, d: Tensor
 ) -> tuple[Tensor, Tensor]:
-    total = log_decay.cumsum(1)
+    t = k.shape[2]  # all of [b, h, t, ...]
+    total = log_decay.cumsum(2)
     before = total - log_decay  # position i looks up in S_{i-1}, which its own decay has not touched yet
-    # found_i = S_{i-1}^T n_i is a decayed sum over j < i of what was written, less what was taken away: a
-    # triangular system, since found_i depends on the found_j before it.
-    lookup = n.unsqueeze(2) * channel_decay(total, before, diagonal=-1)  # [b, i, j, h, c]
-    known = torch.einsum("bijhc,bjhc,bjhe->bhie", lookup, k, v)
+    # What i sees of j < i: of the written k_j and the taken d_j, looked up with n_i or read with r_i a decay later.
+    left = torch.cat([k, d], 2).unsqueeze(2) * channel_decay(before, total, diagonal=-1).repeat(1, 1, 1, 2, 1)
+    seen = left @ torch.stack([n, r * log_decay.exp()], -1)  # [b, h, i, 2 j, 2]
+    lookup_written, lookup_taken = seen[..., 0].split(t, -1)
+    read_written, read_taken = seen[..., 1].split(t, -1)
+    # found_i = S_{i-1}^T n_i depends on the found_j before it, which were taken away: a triangular system.
+    known = lookup_written @ v
     if state is not None:
-        known = known + torch.einsum("bihc,bhce->bhie", n * before.exp(), state)
-    taken = torch.einsum("bijhc,bjhc->bhij", lookup, d)
-    found = torch.linalg.solve_triangular(taken, known, upper=False, unitriangular=True).transpose(1, 2)
-    readout = r.unsqueeze(2) * channel_decay(total, total, diagonal=0)
-    out = torch.einsum("bijhc,bjhc,bjhe->bihe", readout, k, v)
-    out = out - torch.einsum("bijhc,bjhc,bjhe->bihe", readout, d, found)
-    last = total[:, -1]
-    left = (last.unsqueeze(1) - total).exp()
-    after = torch.einsum("bjhc,bjhe->bhce", k * left, v) - torch.einsum("bjhc,bjhe->bhce", d * left, found)
+        known = known + (n * before.exp()) @ state
+    found = torch.linalg.solve_triangular(lookup_taken, known, upper=False, unitriangular=True)
+    out = read_written @ v - read_taken @ found
+    out = out + (r * k).sum(-1, keepdim=True) * v - (r * d).sum(-1, keepdim=True) * found
+    last = total[:, :, -1:]
+    remains = (last - total).exp()
+    after = (k * remains).mT @ v - (d * remains).mT @ found
     if state is not None:
-        out = out + torch.einsum("bihc,bhce->bihe", r * total.exp(), state)
-        after = after + last.exp().unsqueeze(-1) * state
+        out = out + (r * total.exp()) @ state
+        after = after + last.exp().mT * state
     return out, after
