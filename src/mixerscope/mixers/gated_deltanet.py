@@ -63,7 +63,7 @@ class GatedDeltaNet(Mixer):
         self.k = Site()  # [b, t, h, c], of length one
         self.v = Site()  # [b, t, h, e]
         self.beta = Site()  # [b, t, h]
-        self.log_decay = Site()  # [b, t, h]
+        self.decay = Site()  # [b, t, h], before softplus: whatever is written here, memory cannot grow
         self.gate = Site()  # [b, t, values], before the activation
         self.delta_out = Site()  # [b, t, h, e]
 
@@ -87,7 +87,7 @@ class GatedDeltaNet(Mixer):
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in parts)
         q, k, v = self.q(unit_length(q)), self.k(unit_length(k)), self.v(v)
         beta = self.beta(self.beta_scale * self.beta_proj(x).sigmoid())
-        log_decay = self.log_decay(-self.a_log.exp() * F.softplus(self.decay_proj(x) + self.dt_bias))
+        log_decay = -self.a_log.exp() * F.softplus(self.decay(self.decay_proj(x) + self.dt_bias))
         return q * q.shape[-1] ** -0.5, k, v, beta, log_decay
 
     def _finish(self, out: Tensor, x: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class GLA(Mixer):
         self.q = Site()  # [b, t, h, c]
         self.k = Site()  # [b, t, h, c]
         self.v = Site()  # [b, t, h, e]
-        self.log_decay = Site()  # [b, t, h, c]
+        self.decay = Site()  # [b, t, h, c], before the sigmoid: whatever is written here, memory cannot grow
         self.gate = Site()  # [b, t, d], before the activation
         self.attention_out = Site()  # [b, t, h, e]
 
@@ -61,8 +61,8 @@ class GLA(Mixer):
         heads = (self.heads, -1)
         q, k = self.q(self.q_proj(x).unflatten(-1, heads)), self.k(self.k_proj(x).unflatten(-1, heads))
         v = self.v(self.v_proj(x).unflatten(-1, heads))
-        log_decay = F.logsigmoid(self.decay_up(self.decay_down(x))) / GATE_TEMPERATURE
-        log_decay = self.log_decay(log_decay.unflatten(-1, heads))
+        decay = self.decay(self.decay_up(self.decay_down(x)).unflatten(-1, heads))
+        log_decay = F.logsigmoid(decay) / GATE_TEMPERATURE
         return q * q.shape[-1] ** -0.5, k, v, log_decay
 
     def _finish(self, out: Tensor, x: Tensor) -> Tensor:

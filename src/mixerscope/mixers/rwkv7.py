@@ -59,7 +59,7 @@ class RWKV7(Mixer):
         self.r = Site()  # [b, t, h, c]
         self.k = Site()  # [b, t, h, c]: u_t, before it is split into n_t and k_t
         self.v = Site()  # [b, t, h, c]
-        self.log_decay = Site()  # [b, t, h, c]
+        self.decay = Site()  # [b, t, h, c], before the sigmoid: whatever is written here, memory cannot grow
         self.rate = Site()  # [b, t, h, c]: a_t
         self.gate = Site()  # [b, t, d]
         self.delta_out = Site()  # [b, t, h, c]
@@ -102,8 +102,8 @@ class RWKV7(Mixer):
         r = self.r(self.r_proj(for_r).unflatten(-1, heads))
         key = self.k(self.k_proj(for_k).unflatten(-1, heads))
         v = self.v(self.v_proj(for_v).unflatten(-1, heads))
-        decay = self.decay_up(self.decay_down(for_w).tanh()).sigmoid()
-        log_decay = self.log_decay((-DECAY_LIMIT * decay).unflatten(-1, heads))
+        decay = self.decay(self.decay_up(self.decay_down(for_w).tanh()).unflatten(-1, heads))
+        log_decay = -DECAY_LIMIT * decay.sigmoid()
         rate = self.rate(self.rate_up(self.rate_down(for_a)).sigmoid().unflatten(-1, heads))
         gate = self.gate(self.gate_up(self.gate_down(for_g).sigmoid()))
         removal = F.normalize(key * self.removal_scale.view(self.heads, -1), dim=-1)
