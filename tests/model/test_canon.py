@@ -64,3 +64,12 @@ def test_its_site_can_be_edited():
 def test_a_kernel_below_zero_is_refused():
     with pytest.raises(UserError, match="short_conv"):
         parse(LayerSpec, {"mixer": "gla", "short_conv": -1})
+
+
+def test_the_block_names_it_before_the_parts_of_the_mixer():
+    inner = [("short convolution", "mixer.conv_out"), ("state space recurrence", "mixer.scan_out")]
+    assert [(move.component, move.site) for move in model(0, "mamba2").blocks[0].moves()] == inner
+    canon = model(2, "mamba2")
+    moves = canon.blocks[0].moves()
+    assert [(move.component, move.site) for move in moves] == [("block short convolution", "short_conv_out"), *inner]
+    assert {f"blocks.0.{move.site}" for move in moves} <= set(named_sites(canon))

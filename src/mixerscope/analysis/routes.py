@@ -7,8 +7,8 @@ corruption took away *carries* the information there. The carriers, boundary by 
     key -> query               direct retrieval: one block goes from key to query
     key -> next_key -> query   association one step later: stored at the position after the value
 
-Inside a block where the carrier changes, the same is read at the sites behind each part of the mixer that can move
-information (`Mixer.moves`), which names the part responsible.
+Inside a block where the carrier changes, the same is read at the sites behind each part of the block that can move
+information (`Block.moves`), which names the part responsible.
 """
 
 from collections.abc import Sequence
@@ -21,6 +21,7 @@ import torch
 from mixerscope.analysis.cells import share_estimate
 from mixerscope.analysis.stats import Estimate, mean_estimate, resampling_counts
 from mixerscope.interventions import Cell, Grid
+from mixerscope.mixers import Move
 from mixerscope.model import Model
 
 MIN_GAP = 0.01
@@ -149,17 +150,17 @@ def _why_not_one(carriers: Sequence[str], shares: dict[str, Estimate]) -> str:
 def _moves_inside(
     grid: Grid, model: Model, block: int, source: str, target: str, slot: str, counts: torch.Tensor
 ) -> list[RouteMove]:
-    """Which part of the block's mixer moved the information. The last part takes what no earlier one is shown to do."""
-    mixer = model.layers()[block].mixer
-    parts = mixer.moves
-    if not parts:
-        return [RouteMove(block, type(mixer).__name__, source, target)]
+    """Which part of the block moved the information. The last part takes what no earlier one is shown to do."""
+    layer = model.layers()[block]
+    parts = layer.moves()
+    if not layer.mixer.moves:  # the mixer names no part of its own, so it stands for itself
+        parts = (*parts, Move(type(layer.mixer).__name__, "mixer_out"))
     moves: list[RouteMove] = []
     at = source
     unread: list[str] = []
     for i, part in enumerate(parts):
         last = i == len(parts) - 1
-        here = target if last else _carrier(grid, f"blocks.{block}.mixer.{part.site}", slot, counts).carrier
+        here = target if last else _carrier(grid, f"blocks.{block}.{part.site}", slot, counts).carrier
         if here is None:  # this site does not single out a role, so the next one speaks for both parts
             unread.append(part.component)
         elif here != at:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import REFERENCE_STD, Mixer, init_linears
+from mixerscope.mixers.base import REFERENCE_STD, Mixer, Move, init_linears
 from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.model.init import SCHEMES, init_embedding
 from mixerscope.randomness import construction, stream
@@ -78,6 +78,11 @@ class Block(nn.Module):
             self.mlp.init_weights(rng, depth)
         if self.short_conv is not None:
             self.short_conv.init_weights(rng)
+
+    def moves(self) -> tuple[Move, ...]:
+        """The parts that move information between positions, in order, their sites named from the block."""
+        inner = tuple(Move(move.component, f"mixer.{move.site}") for move in self.mixer.moves)
+        return inner if self.short_conv is None else (Move("block short convolution", "short_conv_out"), *inner)
 
     def mix(self, x: Tensor) -> Tensor:
         """What the mixer adds to the residual stream x [b, t, d]."""
