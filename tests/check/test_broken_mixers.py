@@ -129,8 +129,8 @@ class BranchesOnData(Sound):
 class HiddenWeights(Sound):
     """A weight that is no parameter: neither saved nor trained nor stacked."""
 
-    def init_weights(self, rng, depth):
-        super().init_weights(rng, depth)
+    def init_weights(self, rng, rule):
+        super().init_weights(rng, rule)
         self.secret = torch.randn(self.proj.in_features, generator=rng)
 
     def forward(self, x):
@@ -153,7 +153,7 @@ class ForgottenWeight(Sound):
 
 
 class GloballySeeded(Sound):
-    def init_weights(self, rng, depth):
+    def init_weights(self, rng, rule):
         self.proj.reset_parameters()
 
 

@@ -16,7 +16,7 @@ TASK = AR(num_pairs=3, num_keys=6, num_values=6)
 
 
 def make(architecture: str, layers: int = 2, documents: int = 7) -> tuple[Model, Pairs]:
-    spec = ModelSpec(architecture=architecture, width=16, layers=layers, max_length=16, init="wide_embedding")
+    spec = ModelSpec(architecture=architecture, width=16, layers=layers, max_length=16, init="small_model")
     pairs = make_pairs(TASK, InterventionSpec(documents=documents, slots=("key", "value")), data_seed=0)
     return build_model(spec, TASK.vocab_size, seed=1).double(), pairs
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from mixerscope.errors import SelfTestFailed
 from mixerscope.interventions import interchange, make_pairs, plan_grid, self_test
 from mixerscope.interventions.plan import editable_sites
-from mixerscope.mixers import Mixer
+from mixerscope.mixers import InitRule, Mixer
 from mixerscope.model import build_model
 from mixerscope.registry import register
 from mixerscope.sites import Site
@@ -26,7 +26,7 @@ class Broken(Mixer):
         self.weight = torch.nn.Parameter(torch.ones(width))
         self.inner = Site()
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         torch.nn.init.normal_(self.weight, generator=rng)
 
     def state_size(self, length: int) -> int:

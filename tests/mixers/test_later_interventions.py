@@ -19,7 +19,7 @@ def test_the_self_test_holds_and_every_site_is_measured(name, stir):
     pairs = make_pairs(task, InterventionSpec(documents=4, slots=("key",)), data_seed=0)
     layer = LayerSpec(mixer=name, short_conv=2).model_dump()
     spec = ModelSpec(
-        architecture="pattern", width=8, layers=2, max_length=16, init="wide_embedding", options={"layers": [layer]}
+        architecture="pattern", width=8, layers=2, max_length=16, init="small_model", options={"layers": [layer]}
     )
     model, rng = build_model(spec, task.vocab_size, seed=1).double(), stream(0, "stir")
     with torch.no_grad():

@@ -9,6 +9,7 @@ from torch.func import functional_call, stack_module_state
 
 from mixerscope.check import Subject, check_mixer
 from mixerscope.errors import UserError
+from mixerscope.mixers import InitRule
 from mixerscope.mixers.initialisation import RETENTION_GAIN
 from mixerscope.mixers.ops.decay_attention import decay_attention, pairwise_log_decay
 from mixerscope.mixers.ops.gated_linear_attention import CHUNK, gated_linear_attention
@@ -78,7 +79,7 @@ def test_stacked_models_compute_what_each_computes_alone_beyond_one_chunk(name):
 def fresh(name, options, width=64, depth=2):
     with construction(0):
         mixer = MIXERS.load(name)(width, **options)
-    mixer.init_weights(stream(0, "test"), depth)
+    mixer.init_weights(stream(0, "test"), InitRule(depth))
     return mixer
 
 

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from mixerscope.mixers import InitRule
 from mixerscope.model import Model, parameter_count
 from mixerscope.randomness import construction, stream
 from mixerscope.registry import MIXERS
@@ -119,7 +120,7 @@ RULES = {
 def initialised(name):
     with construction(0):
         mixer = MIXERS.load(name)(WIDTH)
-    mixer.init_weights(stream(0, "test"), DEPTH)
+    mixer.init_weights(stream(0, "test"), InitRule(DEPTH))
     return mixer, {key: value.detach() for key, value in mixer.named_parameters()}
 
 
@@ -169,11 +170,11 @@ def test_initialising_again_forgets_training():
         options = {"kernel": "long"} if name == "base_conv" else {}
         with construction(0):
             mixer = MIXERS.load(name)(8, **options)
-        mixer.init_weights(stream(0, "test"), 2)
+        mixer.init_weights(stream(0, "test"), InitRule(2))
         before = {key: value.clone() for key, value in mixer.state_dict().items()}
         with torch.no_grad():
             for parameter in mixer.parameters():
                 parameter += 1.0
-        mixer.init_weights(stream(0, "test"), 2)
+        mixer.init_weights(stream(0, "test"), InitRule(2))
         for key, value in mixer.state_dict().items():
             assert torch.equal(value, before[key]), key

@@ -33,10 +33,13 @@ def mean_estimate(values: Tensor, counts: Tensor) -> Estimate:
     return _estimate(values.mean().item(), counts @ values / len(values), len(values))
 
 
-def ratio_estimate(numerator: Tensor, denominator: Tensor, counts: Tensor) -> Estimate:
-    """Ratio of two means over the same documents."""
+def ratio_estimate(numerator: Tensor, denominator: Tensor, counts: Tensor) -> Estimate | None:
+    """Ratio of two means over the same documents; None where the lower one is zero in some resample."""
     top, bottom = numerator.double(), denominator.double()
-    return _estimate((top.mean() / bottom.mean()).item(), (counts @ top) / (counts @ bottom), len(top))
+    below = counts @ bottom
+    if bottom.mean() == 0 or bool((below == 0).any()):
+        return None
+    return _estimate((top.mean() / bottom.mean()).item(), (counts @ top) / below, len(top))
 
 
 def _estimate(value: float, resampled: Tensor, n: int) -> Estimate:

@@ -4,6 +4,7 @@ import torch
 from safetensors.torch import load, save
 
 from mixerscope.check.subject import DEPTH, TOLERANCE, Subject, demand, gap
+from mixerscope.mixers.base import InitRule
 from mixerscope.randomness import stream
 
 
@@ -64,7 +65,7 @@ def initialisation(subject: Subject) -> str:
     finally:
         torch.use_deterministic_algorithms(deterministic)
     # The two were constructed under different global seeds; only the generator may matter.
-    second.init_weights(stream(0, "check", "weights"), DEPTH)
+    second.init_weights(stream(0, "check", "weights"), InitRule(DEPTH))
     for (name, a), (_, b) in zip(first.named_parameters(), second.named_parameters(), strict=True):
         demand(bool(a.isfinite().all()), f"{name} is not initialised")
         demand(torch.equal(a, b), f"{name} depends on more than the generator passed in")

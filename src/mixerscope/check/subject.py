@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.errors import MixerscopeError
-from mixerscope.mixers.base import Mixer
+from mixerscope.mixers.base import InitRule, Mixer
 from mixerscope.randomness import construction, stream
 
 DEPTH = 2
@@ -36,7 +36,7 @@ class Subject:
         """An instance with the weights its own rule gives it."""
         with construction(seed):
             mixer = self.cls(self.width, **self.options)
-        mixer.init_weights(stream(seed, "check", "weights"), DEPTH)
+        mixer.init_weights(stream(seed, "check", "weights"), InitRule(DEPTH))
         return mixer.to(dtype)
 
     def build(self, seed: int = 0) -> Mixer:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import REFERENCE_STD, Mixer, Move, State, init_linears
+from mixerscope.mixers.base import InitRule, Mixer, Move, State, init_linears, init_output
 from mixerscope.mixers.ops.rotary import rotate
 from mixerscope.mixers.ops.softmax_attention import attention_weights
 from mixerscope.sites import Site
@@ -45,9 +45,9 @@ class Attention(Mixer):
     def order_blind(cls, options: Mapping[str, Any]) -> bool:
         return options["relative"] == "none"
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
-        init_linears(self, rng)
-        nn.init.normal_(self.out_proj.weight, std=REFERENCE_STD / (2 * depth) ** 0.5, generator=rng)
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
+        init_linears(self, rng, rule)
+        init_output(self.out_proj, rng, rule)
 
     def _project(self, x: Tensor) -> tuple[Tensor, ...]:
         """[b, t, d] -> q, k, v, each [b, t, h, d_h]."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixerscope.mixers.base import Mixer, Move, State, init_linears, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Move, State, init_linears, require_at_least
 from mixerscope.mixers.ops.implicit_filter import FEATURES, TimeFeatures
 from mixerscope.mixers.ops.long_conv import long_conv, long_conv_last
 from mixerscope.mixers.ops.short_conv import ShortConv
@@ -50,9 +50,9 @@ class BaseConv(Mixer):
         self.conv_out = Site()  # [b, t, d]
         self.gate = Site()  # [b, t, d]
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         self.conv.init_weights(rng)
-        init_linears(self.projection, rng)
+        init_linears(self.projection, rng, rule)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.conv_out(self.conv(x)) * self.gate(self.projection(x)) + x
@@ -79,7 +79,7 @@ class ImplicitFilter(nn.Module):
 
     def init_weights(self, rng: torch.Generator) -> None:
         self.time.reset()
-        init_linears(self, rng)
+        init_linears(self, rng, InitRule(depth=1))  # a filter starts small whatever the model's rule is
 
     def kernel(self, length: int) -> Tensor:
         """[c, length]: the filter at the lags an input of this length needs."""

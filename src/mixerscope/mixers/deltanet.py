@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import Mixer, Move, State, init_linears, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Move, State, init_linears, require_at_least
 from mixerscope.mixers.ops.delta_rule import delta_rule, delta_step
 from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.mixers.ops.unit_length import unit_length
@@ -50,8 +50,8 @@ class DeltaNet(Mixer):
         self.beta = Site()  # [b, t, h]
         self.heads_out = Site()  # [b, t, h, d_h], before the norm
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
-        init_linears(self, rng)
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
+        init_linears(self, rng, rule)
         nn.init.ones_(self.norm.weight)
         if self.conv is not None:
             self.conv.init_weights(rng)

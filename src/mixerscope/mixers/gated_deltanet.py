@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import Mixer, Move, State, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Move, State, require_at_least
 from mixerscope.mixers.initialisation import RETENTION_GAIN, step_size_bias, xavier_linears
 from mixerscope.mixers.ops.gated_delta_rule import gated_delta_rule, gated_delta_rule_step
 from mixerscope.mixers.ops.short_conv import ShortConv
@@ -67,7 +67,7 @@ class GatedDeltaNet(Mixer):
         self.gate = Site()  # [b, t, values], before the activation
         self.delta_out = Site()  # [b, t, h, e]
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """As in the authors' release: linear layers Xavier uniform with gain 2^-2.5 (each of q, k and v on its own),
         A uniform in (0, 16), softplus(dt) log-uniform in [0.001, 0.1]."""
         xavier_linears(self, rng, RETENTION_GAIN)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import Mixer, Move, State, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Move, State, require_at_least
 from mixerscope.mixers.initialisation import RETENTION_GAIN, xavier_linears
 from mixerscope.mixers.ops.gated_linear_attention import gated_linear_attention, gated_linear_attention_step
 from mixerscope.sites import Site
@@ -51,7 +51,7 @@ class GLA(Mixer):
         self.gate = Site()  # [b, t, d], before the activation
         self.attention_out = Site()  # [b, t, h, e]
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """As in the authors' release: every linear layer Xavier uniform with gain 2^-2.5."""
         xavier_linears(self, rng, RETENTION_GAIN)
         nn.init.ones_(self.norm.weight)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mixerscope.mixers.base import Mixer, Move, State
+from mixerscope.mixers.base import InitRule, Mixer, Move, State
 from mixerscope.mixers.ops.recurrent_cells import gru, gru_step
 from mixerscope.sites import Site
 
@@ -37,7 +37,7 @@ class GRU(Mixer):
         self.candidate_in = Site()  # [b, t, d]: likewise, before the tanh
         self.recurrence_out = Site()  # [b, t, d]
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """PyTorch's rule: everything uniform in +-1/sqrt(width)."""
         for parameter in self.parameters():
             bound = self.candidate_recurrent.shape[0] ** -0.5

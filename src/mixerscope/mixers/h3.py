@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import Mixer, Move, State, init_linears, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Move, State, init_linears, require_at_least
 from mixerscope.mixers.ops.diagonal_ssm import diagonal_kernel, discretise
 from mixerscope.mixers.ops.long_conv import correlate, long_conv
 from mixerscope.sites import Site
@@ -60,8 +60,8 @@ class H3(Mixer):
         self.ssm_out = Site()  # [b, t, h, c, c]
         self.heads_out = Site()  # [b, t, d]
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
-        init_linears(self, rng)
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
+        init_linears(self, rng, rule)
         modes = self.a_log.shape[1]
         with torch.no_grad():
             self.shift_b.zero_()[:, 0] = 1.0

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mixerscope.mixers.base import REFERENCE_STD, Mixer, Move, State, init_linears, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Move, State, init_linears, init_output, require_at_least
 from mixerscope.mixers.ops.implicit_filter import FEATURES, TimeFeatures
 from mixerscope.mixers.ops.long_conv import long_conv, long_conv_last
 from mixerscope.mixers.ops.short_conv import ShortConv
@@ -59,9 +59,9 @@ class Hyena(Mixer):
         self.long_conv_in = Site()  # [b, t, d]: x1 * v
         self.long_conv_out = Site()  # [b, t, d], the skip term included
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
-        init_linears(self, rng)
-        nn.init.normal_(self.out_proj.weight, std=REFERENCE_STD / (2 * depth) ** 0.5, generator=rng)
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
+        init_linears(self, rng, rule)
+        init_output(self.out_proj, rng, rule)
         self.conv.init_weights(rng)
         self.filter.reset()
         if self.skip is not None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import Mixer, Move, State
+from mixerscope.mixers.base import InitRule, Mixer, Move, State
 from mixerscope.mixers.ops.recurrent_cells import lstm, lstm_step
 from mixerscope.sites import Site
 
@@ -44,7 +44,7 @@ class LSTM(Mixer):
         self.output_gate = Site()  # [b, t, d]
         self.recurrence_out = Site()  # [b, t, d]
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """PyTorch's rule, uniform in +-1/sqrt(width), but for the forget gate's bias (Jozefowicz et al. 2015)."""
         width = self.recurrent.shape[1]
         for parameter in (self.input_proj.weight, self.input_proj.bias, self.recurrent):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixerscope.mixers.base import Mixer, Move, State, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Move, State, require_at_least
 from mixerscope.mixers.initialisation import fan_in_uniform, step_size_bias
 from mixerscope.mixers.ops.selective_scan import selective_scan
 from mixerscope.mixers.ops.short_conv import ShortConv
@@ -50,13 +50,13 @@ class Mamba(Mixer):
         self.c = Site()  # [b, t, n]
         self.scan_out = Site()  # [b, t, e], the skip term included
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """As published: projections uniform in +-1/sqrt(fan_in), the output one divided by sqrt(depth)."""
         for linear in (self.in_proj, self.x_proj, self.out_proj, self.dt_proj):
             fan_in_uniform(linear.weight, rng)
         step_size_bias(self.dt_proj.bias, rng)
         with torch.no_grad():
-            self.out_proj.weight /= depth**0.5
+            self.out_proj.weight /= rule.depth**0.5
             self.a_log.copy_(torch.arange(1, self.a_log.shape[1] + 1).log().expand_as(self.a_log))
             self.skip.fill_(1.0)
         if self.conv is not None:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import Mixer, Move, State, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Move, State, require_at_least
 from mixerscope.mixers.initialisation import fan_in_uniform, step_size_bias
 from mixerscope.mixers.ops.decay_attention import decay_attention, decay_attention_step
 from mixerscope.mixers.ops.short_conv import ShortConv
@@ -58,7 +58,7 @@ class Mamba2(Mixer):
         self.gate = Site()  # [b, t, e], before the activation
         self.scan_out = Site()  # [b, t, e], the skip term included
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """As in the official code: A uniform in [1, 16], dt log-uniform in [0.001, 0.1], D one, projections uniform
         in +-1/sqrt(fan_in), the output one divided by sqrt(depth)."""
         fan_in_uniform(self.in_proj.weight, rng)
@@ -67,7 +67,7 @@ class Mamba2(Mixer):
             self.conv.init_weights(rng)
         step_size_bias(self.dt_bias, rng)
         with torch.no_grad():
-            self.out_proj.weight /= depth**0.5
+            self.out_proj.weight /= rule.depth**0.5
             self.a_log.copy_(nn.init.uniform_(torch.empty_like(self.a_log), 1, 16, generator=rng).log())
             self.skip.fill_(1.0)
             self.norm.weight.fill_(1.0)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import Mixer, Move, State, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Move, State, require_at_least
 from mixerscope.mixers.initialisation import RETENTION_GAIN, xavier_linears
 from mixerscope.mixers.ops.decay_attention import decay_attention, decay_attention_step
 from mixerscope.mixers.ops.rotary import rotate
@@ -45,7 +45,7 @@ class RetNet(Mixer):
         self.gate = Site()  # [b, t, h e], before the activation
         self.retention_out = Site()  # [b, t, h, e]
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """As in the official code: Xavier uniform with gain 2^-2.5, the output projection with gain 1."""
         xavier_linears(self, rng, RETENTION_GAIN)
         nn.init.xavier_uniform_(self.out_proj.weight, generator=rng)

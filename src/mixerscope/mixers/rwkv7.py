@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import Mixer, Move, State, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Move, State, require_at_least
 from mixerscope.mixers.ops.generalised_delta_rule import generalised_delta_rule, generalised_delta_rule_step
 from mixerscope.sites import Site
 
@@ -65,7 +65,7 @@ class RWKV7(Mixer):
         self.delta_out = Site()  # [b, t, h, c]
 
     @torch.no_grad()
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """As in the official code for its first layer (later layers there shift the curves of mu and w): orthogonal
         projections, keys ten times smaller, zero output projection and low-rank inputs, fixed curves over channels."""
         head = self.width // self.heads
@@ -91,7 +91,7 @@ class RWKV7(Mixer):
         self.removal_scale.copy_(0.71 - 0.1 * (ramp - 0.5))
         self.key_rate.fill_(1.02)
         self.bonus.fill_(-0.04)
-        self.norm_weight.fill_(depth**-0.7)
+        self.norm_weight.fill_(rule.depth**-0.7)
         self.norm_bias.zero_()
 
     def _project(self, x: Tensor, previous: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:

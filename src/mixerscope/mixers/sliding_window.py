@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import REFERENCE_STD, Mixer, Move, State, init_linears, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Move, State, init_linears, init_output, require_at_least
 from mixerscope.mixers.ops.softmax_attention import attention_weights
 from mixerscope.sites import Site
 
@@ -34,9 +34,9 @@ class SlidingWindow(Mixer):
         self.pattern = Site()  # [b, t, h, t]: document, query position, head, key position
         self.heads_out = Site()  # [b, t, h, d_h]
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
-        init_linears(self, rng)
-        nn.init.normal_(self.out_proj.weight, std=REFERENCE_STD / (2 * depth) ** 0.5, generator=rng)
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
+        init_linears(self, rng, rule)
+        init_output(self.out_proj, rng, rule)
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = self.qkv_proj(x).unflatten(-1, (3, self.heads, -1)).unbind(2)

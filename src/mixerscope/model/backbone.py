@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import REFERENCE_STD, Mixer, Move, init_linears
+from mixerscope.mixers.base import InitRule, Mixer, Move, init_linears, init_output
 from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.model.init import SCHEMES, init_embedding
 from mixerscope.randomness import construction, stream
@@ -36,9 +36,9 @@ class MLP(nn.Module):
         self.fc1 = nn.Linear(width, MLP_RATIO * width)
         self.fc2 = nn.Linear(MLP_RATIO * width, width)
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
-        init_linears(self, rng)
-        nn.init.normal_(self.fc2.weight, std=REFERENCE_STD / (2 * depth) ** 0.5, generator=rng)
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
+        init_linears(self, rng, rule)
+        init_output(self.fc2, rng, rule)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc2(F.gelu(self.fc1(x)))
@@ -72,10 +72,10 @@ class Block(nn.Module):
             self.mlp_out = Site()
         self.resid_post = Site()
 
-    def init_weights(self, rng: torch.Generator, depth: int) -> None:
-        self.mixer.init_weights(rng, depth)
+    def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
+        self.mixer.init_weights(rng, rule)
         if self.mlp is not None:
-            self.mlp.init_weights(rng, depth)
+            self.mlp.init_weights(rng, rule)
         if self.short_conv is not None:
             self.short_conv.init_weights(rng)
 
@@ -125,7 +125,7 @@ class Model(nn.Module):
         if self.position_embedding is not None:
             init_embedding(self.position_embedding, scheme, rng)
         for block in self.layers():
-            block.init_weights(rng, len(self.blocks))
+            block.init_weights(rng, InitRule(len(self.blocks), scheme.fan_in))
 
     def layers(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]

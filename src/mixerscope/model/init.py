@@ -11,6 +11,8 @@ from mixerscope.mixers.base import REFERENCE_STD
 @dataclass(frozen=True)
 class InitScheme:
     embedding_std: float
+    fan_in: bool
+    """See `InitRule`."""
     rescale_logits: bool
     """Divide logits by `embedding_std * sqrt(width)`, so that a tied head starts with logits of order one."""
 
@@ -20,9 +22,9 @@ class InitScheme:
 
 SCHEMES = {
     # The published rule: everything N(0, 0.02).
-    "reference": InitScheme(embedding_std=REFERENCE_STD, rescale_logits=False),
-    # Tiny models leave the plateau at the start of training several times sooner with larger embeddings.
-    "wide_embedding": InitScheme(embedding_std=0.5, rescale_logits=True),
+    "reference": InitScheme(embedding_std=REFERENCE_STD, fan_in=False, rescale_logits=False),
+    # Tiny models leave the plateau at the start of training several times sooner with larger weights.
+    "small_model": InitScheme(embedding_std=0.5, fan_in=True, rescale_logits=True),
 }
 
 

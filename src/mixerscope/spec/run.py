@@ -48,8 +48,8 @@ class ModelSpec(Spec):
     """Learned absolute positions or none; left out, what cannot tell order by itself (plain attention) gets them."""
     max_length: PositiveInt = 1024
     """Rows of the learned position table."""
-    init: Literal["reference", "wide_embedding"] = "reference"
-    """`reference`: the published rule. `wide_embedding`: larger embeddings, which learn faster in tiny models."""
+    init: Literal["reference", "small_model"] = "reference"
+    """`reference`: the published rule. `small_model`: larger weights, with which tiny models learn sooner."""
 
     @model_validator(mode="before")
     @classmethod
