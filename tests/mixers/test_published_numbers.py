@@ -67,10 +67,10 @@ def test_frozen_time_features_are_no_parameters():
 
 
 WIDTH, DEPTH = 64, 8
-BIG = {"normal": 0.02, "scaled": 0.02 / math.sqrt(2 * DEPTH)}
-# Normal: (mean, standard deviation). Uniform: the bound. Anything else: the exact value.
+SCALED = 0.02 / math.sqrt(2 * DEPTH)
+# Normal: the standard deviation. Uniform: the bound. Value: the value itself.
 RULES = {
-    "attention": {"qkv_proj.weight": ("normal", 0.02), "out_proj.weight": ("normal", BIG["scaled"])},
+    "attention": {"qkv_proj.weight": ("normal", 0.02), "out_proj.weight": ("normal", SCALED)},
     "base_conv": {
         "conv.weight": ("uniform", 3**-0.5),
         "conv.bias": ("uniform", 3**-0.5),
@@ -86,7 +86,7 @@ RULES = {
         "filter.hidden.1.bias": ("value", 0.0),
         "filter.frequency": ("value", 1.0),
         "filter.out.weight": ("normal", 0.02),
-        "out_proj.weight": ("normal", BIG["scaled"]),
+        "out_proj.weight": ("normal", SCALED),
     },
     "h3": {
         "q_proj.weight": ("normal", 0.02),
