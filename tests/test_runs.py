@@ -76,9 +76,10 @@ def test_an_interrupted_run_is_made_anew(finished, tmp_path, monkeypatch):
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr("mixerscope.runs.interchange", interrupt)
-        run(finished.spec, tmp_path)
+        with pytest.raises(KeyboardInterrupt):
+            run(finished.spec, tmp_path)
     with pytest.raises(UserError, match="holds no finished run"):
         load_run(run_folder(finished.spec, tmp_path).path)
     assert contents(run(finished.spec, tmp_path).folder) == contents(finished.folder)

@@ -113,7 +113,7 @@ def test_a_number_that_is_not_finite_makes_its_cell_invalid():
 
 def test_unknown_names_are_refused_before_anything_runs():
     model, pairs = make("mamba")
-    with pytest.raises(UnknownName, match="blocks.0.mlp_out"):
+    with pytest.raises(UnknownName, match=r"blocks\.0\.mlp_out"):
         plan_grid(model, pairs, sites=["blocks.0.mlp_out"])
     with pytest.raises(UnknownName, match="no role named 'kez'; did you mean 'key'"):
         plan_grid(model, pairs, roles=["kez"])
