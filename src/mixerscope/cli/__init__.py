@@ -1,0 +1,69 @@
+"""The command line. One file per verb, imported when it is used; torch is imported only by verbs that compute.
+
+Exit codes: 0 fine, 1 a run failed, 2 the input is wrong. Results go to stdout, progress and complaints to stderr.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError, UnknownCommandError
+
+from mixerscope import __version__
+from mixerscope.errors import MixerscopeError, UnknownName, UserError
+
+FINE, FAILED, WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+
+# Said here so that `mixerscope --help` need not import the verbs.
+VERBS = {
+    "demo": ("demo:demo", "Train three architectures on a small recall task, take them apart, write a report."),
+    "ls": ("ls:ls", "List mixers, architectures, tasks or finished runs."),
+    "show": ("show:show", "Everything there is to know about a mixer, an architecture or a task."),
+    "sample": ("sample:sample", "Documents of a task, with the roles of their tokens."),
+    "new": ("new:new", "Write a spec file to start from."),
+    "run": ("run:run", "Train one model, intervene on it and name its mechanism."),
+    "report": ("report:report", "One HTML page over the finished runs in a folder."),
+    "doctor": ("doctor:doctor", "What works on this machine and what does not."),
+}
+
+
+def make_app() -> App:
+    app = App(
+        name="mixerscope",
+        help="Which mechanism did this sequence-model architecture learn? Start with `mixerscope demo`.",
+        version=__version__,
+        suppress_keyboard_interrupt=False,
+        result_action="return_value",
+    )
+    for verb, (target, summary) in VERBS.items():
+        app.command(f"mixerscope.cli.{target}", name=verb, help=summary)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    tokens = sys.argv[1:] if argv is None else list(argv)
+    try:
+        code = make_app()(tokens, exit_on_error=False, print_error=False, verbose=False)
+        return code if isinstance(code, int) else FINE
+    except UnknownCommandError as error:
+        word = (error.unused_tokens or tokens)[0]
+        return _complain(str(UnknownName("command", word, VERBS)), WRONG_INPUT)
+    except CycloptsError as error:
+        return _complain(str(error), WRONG_INPUT)
+    except UserError as error:
+        return _complain(str(error), WRONG_INPUT)
+    except MixerscopeError as error:
+        return _complain(str(error), FAILED)
+    except KeyboardInterrupt:
+        return _complain("interrupted; the same command starts this run again and keeps finished ones", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader (`| head`) has gone; what Python would still flush at exit goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _complain(message: str, code: int) -> int:
+    """One line on stderr, whatever the message looks like."""
+    sys.stderr.write(f"mixerscope: {' '.join(message.split())}\n")
+    return code
