@@ -14,16 +14,32 @@ from mixerscope.errors import MixerscopeError, UnknownName, UserError
 
 FINE, FAILED, WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 
-# Said here so that `mixerscope --help` need not import the verbs.
+# Target, summary, example; said here so that `mixerscope --help` need not import the verbs.
 VERBS = {
-    "demo": ("demo:demo", "Train three architectures on a small recall task, take them apart, write a report."),
-    "ls": ("ls:ls", "List mixers, architectures, tasks or finished runs."),
-    "show": ("show:show", "Everything there is to know about a mixer, an architecture or a task."),
-    "sample": ("sample:sample", "Documents of a task, with the roles of their tokens."),
-    "new": ("new:new", "Write a spec file to start from."),
-    "run": ("run:run", "Train one model, intervene on it and name its mechanism."),
-    "report": ("report:report", "One HTML page over the finished runs in a folder."),
-    "doctor": ("doctor:doctor", "What works on this machine and what does not."),
+    "demo": (
+        "demo:demo",
+        "Train three architectures on a small recall task, take them apart, write a report.",
+        "mixerscope demo",
+    ),
+    "ls": ("ls:ls", "List mixers, architectures, tasks or finished runs.", "mixerscope ls tasks"),
+    "show": (
+        "show:show",
+        "Everything there is to know about a mixer, an architecture or a task.",
+        "mixerscope show mamba --width 128",
+    ),
+    "sample": (
+        "sample:sample",
+        "Documents of a task, with the roles of their tokens.",
+        "mixerscope sample ar --n 2 --set num_pairs=4",
+    ),
+    "new": ("new:new", "Write a spec file to start from.", "mixerscope new spec --arch mamba mamba.json"),
+    "run": (
+        "run:run",
+        "Train one model, intervene on it and name its mechanism.",
+        "mixerscope run mamba.json --set train.lr=3e-3 --set seed=1",
+    ),
+    "report": ("report:report", "One HTML page over the finished runs in a folder.", "mixerscope report runs"),
+    "doctor": ("doctor:doctor", "What works on this machine and what does not.", "mixerscope doctor"),
 }
 
 
@@ -35,8 +51,8 @@ def make_app() -> App:
         suppress_keyboard_interrupt=False,
         result_action="return_value",
     )
-    for verb, (target, summary) in VERBS.items():
-        app.command(f"mixerscope.cli.{target}", name=verb, help=summary)
+    for verb, (target, summary, example) in VERBS.items():
+        app.command(f"mixerscope.cli.{target}", name=verb, help=f"{summary}\n\nExample: `{example}`")
     return app
 
 

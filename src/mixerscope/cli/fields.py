@@ -1,0 +1,51 @@
+"""The fields of a spec and the options of a class as tables: name, type, default, meaning."""
+
+import ast
+import inspect
+import json
+import re
+import textwrap
+from typing import Any
+
+from pydantic import BaseModel
+from rich.table import Table
+
+MODULE_PREFIX = re.compile(r"\b[a-z_]\w*\.(?=\w)")
+
+
+def fields_table(cls: type[BaseModel], title: str) -> Table:
+    """One row per field. A field's meaning is the string below it in the source."""
+    meanings = _attribute_docstrings(cls)
+    table = Table(title, "type", "default", "" if not meanings else "meaning", box=None, padding=(0, 2, 0, 0))
+    for name, field in cls.model_fields.items():
+        default = "required" if field.is_required() else json.dumps(field.get_default(), default=str)
+        table.add_row(name, _type_name(field.annotation), default, meanings.get(name, ""))
+    return table
+
+
+def _type_name(annotation: Any) -> str:
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return MODULE_PREFIX.sub("", text).replace("Literal[", "[")
+
+
+def _attribute_docstrings(cls: type) -> dict[str, str]:
+    """Strings that follow an annotated attribute, in the class and its bases; none where there is no source."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base is object or base.__module__.partition(".")[0] == "pydantic":
+            continue
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        except (OSError, TypeError):
+            continue
+        body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+        for line, below in zip(body, body[1:], strict=False):
+            if (
+                isinstance(line, ast.AnnAssign)
+                and isinstance(line.target, ast.Name)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+                and isinstance(below.value.value, str)
+            ):
+                found[line.target.id] = " ".join(below.value.value.split())
+    return found
