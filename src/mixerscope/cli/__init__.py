@@ -63,8 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = make_app()(tokens, exit_on_error=False, print_error=False, verbose=False)
         return code if isinstance(code, int) else FINE
     except UnknownCommandError as error:
-        word = (error.unused_tokens or tokens)[0]
-        return _complain(str(UnknownName("command", word, VERBS)), WRONG_INPUT)
+        return _complain(str(_unknown_command(error, tokens)), WRONG_INPUT)
     except CycloptsError as error:
         return _complain(str(error), WRONG_INPUT)
     except UserError as error:
@@ -72,11 +71,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MixerscopeError as error:
         return _complain(str(error), FAILED)
     except KeyboardInterrupt:
-        return _complain("interrupted; the same command starts this run again and keeps finished ones", INTERRUPTED)
+        return _complain("interrupted; finished runs are kept", INTERRUPTED)
     except BrokenPipeError:
         # The reader (`| head`) has gone; what Python would still flush at exit goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+
+
+def _unknown_command(error: UnknownCommandError, tokens: list[str]) -> UserError:
+    app = error.app
+    known = [name for name in app if not name.startswith("-")] if app is not None else list(VERBS)
+    return UnknownName("command", (error.unused_tokens or tokens)[0], known)
 
 
 def _complain(message: str, code: int) -> int:

@@ -5,6 +5,7 @@ import sys
 from typing import IO
 
 from rich.console import Console
+from rich.table import Table
 
 WIDE = 160
 """Columns when nobody is looking: a pipe has no width, and cells of a table should not be cut for it."""
@@ -21,3 +22,8 @@ def results() -> Console:
 
 def remarks() -> Console:
     return _console(sys.stderr)
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without lines, which reads well in a pipe too."""
+    return Table(*columns, box=None, padding=(0, 2, 0, 0), show_header=any(columns))

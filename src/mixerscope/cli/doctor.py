@@ -12,10 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from rich.table import Table
 from rich.text import Text
 
-from mixerscope.cli.console import results
+from mixerscope.cli.console import plain_table, results
 from mixerscope.errors import MixerscopeError
 
 REQUIRED = (
@@ -44,7 +43,7 @@ def doctor(*, out: Path = Path("runs")) -> int:
         The folder that runs will be written to.
     """
     findings = [*_packages(), *_machine(), _writable(out), _self_check(), *map(_backend, OPTIONAL)]
-    table = Table("", "", "", box=None, padding=(0, 2, 0, 0), show_header=False)
+    table = plain_table("", "", "")
     for finding in findings:
         table.add_row(finding.what, Text(finding.state, STYLES[finding.state]), Text(finding.detail))
     results().print(table)

@@ -31,8 +31,8 @@ def role_styles(batch: "Batch") -> dict[str, str]:
 
 
 def legend(batch: "Batch") -> Text:
-    words = [(role, style) for role, style in role_styles(batch).items()]
-    return Text("  ").join([Text("roles:"), *(Text(role, style) for role, style in words), Text("answer", ANSWER_STYLE)])
+    words = [Text(role, style) for role, style in role_styles(batch).items()]
+    return Text("  ").join([Text("roles:"), *words, Text("answer", ANSWER_STYLE)])
 
 
 def document_text(task: "Task", batch: "Batch", index: int) -> Text:

@@ -5,10 +5,13 @@ import inspect
 import json
 import re
 import textwrap
+from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel
 from rich.table import Table
+
+from mixerscope.cli.console import plain_table
 
 MODULE_PREFIX = re.compile(r"\b[a-z_]\w*\.(?=\w)")
 
@@ -16,7 +19,7 @@ MODULE_PREFIX = re.compile(r"\b[a-z_]\w*\.(?=\w)")
 def fields_table(cls: type[BaseModel], title: str) -> Table:
     """One row per field. A field's meaning is the string below it in the source."""
     meanings = _attribute_docstrings(cls)
-    table = Table(title, "type", "default", "" if not meanings else "meaning", box=None, padding=(0, 2, 0, 0))
+    table = plain_table(title, "type", "default", "meaning" if meanings else "")
     for name, field in cls.model_fields.items():
         default = "required" if field.is_required() else json.dumps(field.get_default(), default=str)
         table.add_row(name, _type_name(field.annotation), default, meanings.get(name, ""))
@@ -39,7 +42,7 @@ def _attribute_docstrings(cls: type) -> dict[str, str]:
         except (OSError, TypeError):
             continue
         body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-        for line, below in zip(body, body[1:], strict=False):
+        for line, below in pairwise(body):
             if (
                 isinstance(line, ast.AnnAssign)
                 and isinstance(line.target, ast.Name)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from rich.table import Table
 
-from mixerscope.cli.console import results
+from mixerscope.cli.console import plain_table, results
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.registry import MIXERS, TASKS, Entry, architecture_entries
 
@@ -28,15 +28,14 @@ def ls(kind: Kind | None = None, /, *, out: Path = Path("runs")) -> int:
     """
     if kind == "runs":
         return _list_runs(out)
-    for name, entries in LISTINGS.items():
-        if kind in (None, name):
-            results().print(_names_table(name, entries()))
+    for name in LISTINGS if kind is None else [kind]:
+        results().print(_names_table(name, LISTINGS[name]()))
     return 0
 
 
 def _names_table(kind: str, entries: list[Entry]) -> Table:
     foreign = any(entry.origin != "mixerscope" for entry in entries)
-    table = Table(kind, "", *(["from"] if foreign else []), box=None, padding=(0, 2, 0, 0))
+    table = plain_table(kind, "", *(["from"] if foreign else []))
     for entry in entries:
         table.add_row(entry.name, entry.summary, *([entry.origin] if foreign else []))
     return table
@@ -51,7 +50,7 @@ def _list_runs(root: Path) -> int:
     folders = [RunFolder(seal.parent) for seal in sorted(root.rglob(SEAL))]
     if not folders:
         raise UserError(f"{root} holds no finished runs; `mixerscope run --out {root} ...` makes one")
-    table = Table("run", "task", "architecture", "width", "outcome", "mechanism", "seed", box=None, padding=(0, 2, 0, 0))
+    table = plain_table("run", "task", "architecture", "width", "outcome", "mechanism", "seed")
     damaged: list[str] = []
     for folder in folders:
         try:

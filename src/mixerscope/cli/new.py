@@ -1,7 +1,6 @@
 """`mixerscope new`: files to start from."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +26,7 @@ def new_spec(
     Parameters
     ----------
     path
-        A new file, or - for stdout.
+        A file that does not exist yet.
     task
         `mixerscope ls tasks`.
     arch
@@ -40,9 +39,6 @@ def new_spec(
 
     spec = make_spec({"task": {"name": task}, "model": {"architecture": arch}}, set_)
     text = json.dumps(spec.model_dump(mode="json"), indent=2) + "\n"
-    if str(path) == "-":
-        sys.stdout.write(text)
-        return 0
     if path.exists():
         raise UserError(f"{path} exists already; give another name")
     try:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mixerscope.cli.console import results
+from mixerscope.cli.console import plain_table, results
 from mixerscope.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _show_mixer(console: Console, name: str, cls: type["Mixer"], width: int, len
     if options.model_fields:
         console.print(fields_table(options, "option"))
         console.print()
-    sites = Table("site", f"shape at width {width}", box=None, padding=(0, 2, 0, 0))
+    sites = plain_table("site", f"shape at width {width}")
     for site, shape in _site_shapes(mixer, width).items():
         sites.add_row(f"blocks.i.mixer.{site}", Text(shape))
     console.print(sites)
@@ -139,7 +139,7 @@ def _show_architecture(console: Console, name: str, width: int, layers: int) -> 
     else:
         console.print(Text(f"architecture {name}", "bold"))
     console.print(f"{layers} layers, positions: {spec.positions}")
-    table = Table("layer", "mixer", "options", "MLP", "norm", box=None, padding=(0, 2, 0, 0))
+    table = plain_table("layer", "mixer", "options", "MLP", "norm")
     for index, layer in enumerate(spec.layer_specs()):
         options = ", ".join(f"{key}={value}" for key, value in layer.options.items())
         table.add_row(str(index), layer.mixer, Text(options), "yes" if layer.mlp else "no", str(layer.norm))

@@ -77,7 +77,7 @@ def _change_architecture(data: dict[str, Any], architecture: Any) -> None:
 
 def _put(data: dict[str, Any], path: str, value: Any) -> None:
     *parents, last = path.split(".")
-    here = data
+    here: Any = data
     for depth, part in enumerate(parents):
         inner = here.setdefault(part, {})
         if part == "task" and isinstance(inner, str):  # the short form of a task is its name
