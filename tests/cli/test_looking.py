@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ import torch
 import mixerscope
 from mixerscope import __version__
 from mixerscope.cli import VERBS, doctor
-from mixerscope.registry import MIXERS, TASKS, architecture_entries
+from mixerscope.cli.fields import type_name
+from mixerscope.registry import ARCHITECTURES, MIXERS, TASKS, architecture_entries
 
 SOURCE = str(Path(mixerscope.__file__).parents[1])
 
@@ -93,10 +95,27 @@ def test_show_reads_shapes_and_options(cli):
 def test_show_an_architecture(cli):
     code, out, _ = cli("show", "based", "--layers", "3")
     assert code == 0
-    rows = [line.split()[:3] for line in out.splitlines()]
+    rows = [line.replace(",", "").split()[:3] for line in out.splitlines()]
     assert ["0", "base_conv", "kernel=3"] in rows
     assert ["1", "linear_attention", "feature_dim=8"] in rows
     assert ["2", "base_conv", "kernel=3"] in rows
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES.names())
+def test_show_every_architecture(cli, name):
+    code, out, _ = cli("show", name)
+    assert code == 0
+    assert f"architecture {name}" in out
+    for field in ARCHITECTURES.load(name).model_fields:
+        assert any(line.split()[:1] == [field] for line in out.splitlines()), field
+
+
+def test_names_of_types():
+    kernel = Annotated[int | Literal["long"], "checked elsewhere"]
+    assert type_name(kernel) == 'int or "long"'
+    assert type_name(tuple[kernel, ...]) == 'list of int or "long"'
+    assert type_name(float | None) == "float or null"
+    assert type_name(dict[str, int]) == "dict[str, int]"
 
 
 @pytest.mark.parametrize("name", TASKS.names())
@@ -179,3 +198,19 @@ def test_doctor_says_what_is_broken(cli, tmp_path, monkeypatch):
     assert states["no_such_library"][0] == "missing"
     assert states["no-such-package"][0] == "broken"
     assert "broken: no-such-package, runs folder" in out
+
+
+def test_show_a_mixer_that_needs_to_be_told_something(cli, monkeypatch):
+    class Told(MIXERS.load("attention")):
+        """Attention whose heads have no default."""
+
+        def __init__(self, width, *, heads: int):
+            super().__init__(width, heads=heads)
+
+    monkeypatch.setattr(MIXERS, "_entries", dict(MIXERS._entries))
+    monkeypatch.setattr(MIXERS, "_loaded", dict(MIXERS._loaded))
+    MIXERS.register("told")(Told)
+    code, out, _ = cli("show", "told")
+    assert code == 0
+    assert "not known without a value for heads" in out
+    assert any(line.split() == ["heads", "int", "required"] for line in out.splitlines())

@@ -3,17 +3,15 @@
 import ast
 import inspect
 import json
-import re
 import textwrap
 from itertools import pairwise
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from rich.table import Table
 
 from mixerscope.cli.console import plain_table
-
-MODULE_PREFIX = re.compile(r"\b[a-z_]\w*\.(?=\w)")
 
 
 def fields_table(cls: type[BaseModel], title: str) -> Table:
@@ -22,13 +20,24 @@ def fields_table(cls: type[BaseModel], title: str) -> Table:
     table = plain_table(title, "type", "default", "meaning" if meanings else "")
     for name, field in cls.model_fields.items():
         default = "required" if field.is_required() else json.dumps(field.get_default(), default=str)
-        table.add_row(name, _type_name(field.annotation), default, meanings.get(name, ""))
+        table.add_row(name, type_name(field.annotation), default, meanings.get(name, ""))
     return table
 
 
-def _type_name(annotation: Any) -> str:
-    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    return MODULE_PREFIX.sub("", text).replace("Literal[", "[")
+def type_name(annotation: Any) -> str:
+    """A type as people say it: `int or "long"`, `list of int`."""
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return type_name(inside[0])
+    if origin is Literal:
+        return " or ".join(json.dumps(value) for value in inside)
+    if origin in (Union, UnionType):
+        return " or ".join(type_name(part) for part in inside)
+    if origin in (tuple, list):
+        return f"list of {' or '.join(dict.fromkeys(type_name(part) for part in inside if part is not Ellipsis))}"
+    if annotation is NoneType:
+        return "null"
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def _attribute_docstrings(cls: type) -> dict[str, str]:

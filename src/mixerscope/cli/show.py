@@ -127,17 +127,22 @@ def _site_shapes(mixer: "Mixer", width: int) -> dict[str, str]:
 
 def _show_architecture(console: Console, name: str, width: int, layers: int) -> None:
     from mixerscope.cli.fields import fields_table
-    from mixerscope.registry import ARCHITECTURES
+    from mixerscope.registry import ARCHITECTURES, MIXERS
     from mixerscope.spec import ModelSpec, parse
+    from mixerscope.spec.options import options_model
 
-    spec: ModelSpec = parse(ModelSpec, {"architecture": name, "width": width, "layers": layers})
     if name in ARCHITECTURES:
         cls = ARCHITECTURES.load(name)
         _heading(console, "architecture", name, cls)
         console.print(fields_table(cls, "option"))
         console.print()
+        options = cls
     else:
+        options = options_model(MIXERS.load(name))
         console.print(Text(f"architecture {name}", "bold"))
+    if any(field.is_required() for field in options.model_fields.values()):
+        return
+    spec: ModelSpec = parse(ModelSpec, {"architecture": name, "width": width, "layers": layers})
     console.print(f"{layers} layers, positions: {spec.positions}")
     table = plain_table("layer", "mixer", "options", "MLP", "norm")
     for index, layer in enumerate(spec.layer_specs()):
