@@ -1,10 +1,14 @@
 """`run`, `new spec` and what becomes of damaged folders."""
 
+import io
 import json
+import time
 
 import pytest
+from rich.console import Console
 
 import mixerscope.runs
+from mixerscope.cli import progress
 from mixerscope.cli.progress import Lines
 from mixerscope.cli.settings import make_spec, read_spec_file
 from mixerscope.spec import RunSpec
@@ -132,6 +136,37 @@ def test_a_new_architecture_starts_from_its_own_defaults(cli, tmp_path):
     changed = make_spec(read_spec_file(tmp_path / "mine.json"), ["model.architecture=attention"])
     assert changed.model == RunSpec.model_validate({"task": "ar", "model": {"architecture": "attention"}}).model
     assert changed.model.positions == "learned"
+
+
+def test_a_terminal_gets_bars_with_rate_and_time_left(monkeypatch):
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=120)
+    monkeypatch.setattr(progress, "remarks", lambda: terminal)
+    with progress.following("mamba") as follow:
+        for done in range(1, 41):
+            follow("train", done, 100, "accuracy 99.0%")
+            time.sleep(0.001)
+        follow("intervene", 1, 1, "")
+    last = terminal.file.getvalue().split("\x1b[2K")[-1]
+    assert "mamba: training" in last
+    assert "40/40" in last  # training that ended early is a full bar
+    assert "/s" in last
+    assert "00:00" in last
+    assert "accuracy 99.0%" in last
+    assert "mamba: intervening" in last
+
+
+def test_the_verdict_table_fits_eighty_columns(cli, finished, spec_file, monkeypatch):
+    path = finished / "verdicts.json"
+    estimate = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 8}
+    found = {"mechanism": "association one step later", "route": ["key", "value", "query"], "moves": [], "reason": ""}
+    path.write_text(json.dumps({"key": {**found, "share": estimate, "gap": estimate}}))
+    RunFolder(finished).seal()
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = cli("run", spec_file())
+    assert code == 0
+    assert "key → value → query" in out
+    assert "0.50 [0.25, 0.75]" in out
+    assert all(len(line) <= 80 for line in out.splitlines() if not line.startswith("the run is in"))
 
 
 def test_lines_are_few(monkeypatch):

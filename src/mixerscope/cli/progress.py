@@ -25,6 +25,10 @@ QUIET_SECONDS = 5.0
 LABELS = {"train": "training", "intervene": "intervening"}
 
 
+def rate_text(rate: float) -> str:
+    return f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+
+
 class Follower:
     """Called by a run as its progress goes; `label` says whose it is."""
 
@@ -81,7 +85,7 @@ class Lines(Follower):
         self.latest = f"{self.label}: {LABELS.get(stage, stage)} {done}/{total}{f', {note}' if note else ''}"
         if now - self.said >= QUIET_SECONDS:
             self.said = now
-            self._say(f"{self.latest}, {rate:.0f}/s{left}")
+            self._say(f"{self.latest}, {rate_text(rate)}{left}")
 
     def close(self) -> None:
         if self.latest:
@@ -93,11 +97,11 @@ class Lines(Follower):
 
 
 class RateColumn(ProgressColumn):
-    """Steps or cells a second."""
+    """Steps or batches of cells a second, since the stage began."""
 
     def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:.0f}/s")
+        elapsed = task.finished_time or task.elapsed
+        return Text(rate_text(task.completed / elapsed) if elapsed else "")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -25,9 +26,13 @@ def diverged(result: "RunResult") -> bool:
 
 def verdict_table(results: list["RunResult"]) -> RenderableType:
     """One row per run and corrupted slot, and below it what each part of the model does."""
-    columns = ("architecture", "accuracy", "mechanism", "route", "share restored (95 %)", "seed")
     several_slots = any(len(result.spec.interventions.slots) > 1 for result in results)
-    table = Table(columns[0], *(["slot"] if several_slots else []), *columns[1:])
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False, show_edge=False)
+    for column in ("architecture", *(["slot"] if several_slots else []), "accuracy"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("mechanism")  # the one that may be broken into lines where the terminal is narrow
+    for column in ("route", "share restored", "seed"):
+        table.add_column(column, no_wrap=True)
     notes: list[Text] = []
     for result in results:
         name, seed = result.spec.model.architecture, str(result.spec.seed)
