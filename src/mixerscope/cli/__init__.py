@@ -39,6 +39,11 @@ VERBS = {
         "mixerscope run mamba.json --set train.lr=3e-3 --set seed=1",
     ),
     "report": ("report:report", "One HTML page over the finished runs in a folder.", "mixerscope report runs"),
+    "check": (
+        "check:check",
+        "Try a mixer against every property that the rest relies on.",
+        "mixerscope check my_lab/mixer.py:MyMixer",
+    ),
     "doctor": ("doctor:doctor", "What works on this machine and what does not.", "mixerscope doctor"),
 }
 
