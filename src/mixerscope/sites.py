@@ -25,7 +25,9 @@ class Site(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for tap in self.taps:
             x = tap(x)
-        return x
+        # Vectorised functions round differently on strided memory. An edited activation is laid out afresh, so the
+        # unedited one must be too, or writing back what is there would change the last bits of what follows.
+        return x.contiguous()
 
 
 def named_sites(model: nn.Module) -> dict[str, Site]:

@@ -1,5 +1,6 @@
 """The intervention table: one row per cell and metric, one column per fact."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from mixerscope.interventions.resume import split_site
 
 SHARE = "share"
 """(edited - unedited) / (target - unedited) of the mean likelihood: 1 is full restoration, or full damage."""
+
+NO_GAP = "corrupting changes too little for a share of it to be a number"
 
 
 def share_estimate(grid: Grid, cell: Cell, counts: torch.Tensor) -> Estimate:
@@ -44,7 +47,7 @@ def cell_rows(grid: Grid) -> Iterator[dict[str, Any]]:
                 "high": estimate.high if known else None,
                 "n": len(grid.pairs),
                 "status": measured.status,
-                "reason": measured.reason,
+                "reason": measured.reason if known or measured.reason else NO_GAP,
             }
 
 
@@ -55,5 +58,7 @@ def _estimates(
     values = {"likelihood": effects.likelihood, "accuracy": effects.accuracy, "logit": effects.logit}
     for metric, value in values.items():
         yield metric, None if measured.status == "invalid" else mean_estimate(value, counts)
-    gap = (grid.original.likelihood - grid.corrupted[cell.slot].likelihood).double().mean().item()
-    yield SHARE, None if measured.status == "invalid" or gap == 0 else share_estimate(grid, cell, counts)
+    share = None if measured.status == "invalid" else share_estimate(grid, cell, counts)
+    # Where corrupting changes next to nothing, some resample has a gap of exactly zero and the ratio is no number.
+    finite = share is not None and all(math.isfinite(end) for end in (share.value, share.low, share.high))
+    yield SHARE, share if finite else None

@@ -2,6 +2,7 @@
 
 from mixerscope.spec.architectures import Architecture, LayerSpec
 from mixerscope.spec.base import Spec, canonical_json, digest, one_sentence, parse
+from mixerscope.spec.paths import valid_paths, with_settings
 from mixerscope.spec.run import InterventionSpec, ModelSpec, RunSpec, TrainSpec
 
 __all__ = [
@@ -16,4 +17,6 @@ __all__ = [
     "digest",
     "one_sentence",
     "parse",
+    "valid_paths",
+    "with_settings",
 ]

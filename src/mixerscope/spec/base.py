@@ -44,7 +44,9 @@ def one_sentence(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     path = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
-    if first["type"] != "value_error":
+    if first["type"] == "missing":
+        message = "this field is required"
+    elif first["type"] != "value_error":
         message = f"{message[0].lower()}{message[1:]}, got {first['input']!r}"
     more = error.error_count() - 1
     tail = f" (and {more} more)" if more else ""

@@ -24,10 +24,12 @@ def _load_task(value: Any) -> Any:
     if isinstance(value, str):
         value = {"name": value}
     if isinstance(value, dict):
-        if "name" not in value:
-            raise ValueError("a task needs a 'name'")
+        if not isinstance(value.get("name"), str):
+            raise ValueError(f"a task needs a 'name' that is text, got {value.get('name')!r}")
         fields = {key: field for key, field in value.items() if key != "name"}
         return TASKS.load(value["name"]).model_validate(fields)
+    if not isinstance(value, Spec):
+        raise ValueError(f"a task is a name or an object with a 'name', got {value!r}")
     return value
 
 

@@ -6,13 +6,12 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
-
-import safetensors
-import safetensors.torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from mixerscope.errors import CorruptFile, UserError
+
+if TYPE_CHECKING:  # `mixerscope ls runs` reads JSON only and should not wait for torch
+    from torch import Tensor
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -44,7 +43,9 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     write_bytes(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode())
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, "Tensor"]) -> None:
+    import safetensors.torch
+
     write_bytes(path, safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()}))
 
 
@@ -62,7 +63,10 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         raise CorruptFile(f"{path} is not JSON lines: {error}") from error
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, "Tensor"]:
+    import safetensors
+    import safetensors.torch
+
     try:
         return safetensors.torch.load(path.read_bytes())
     except safetensors.SafetensorError as error:

@@ -45,6 +45,12 @@ class RunFolder:
             raise CorruptFile(f"{path} has changed since the run wrote it: its hash does not match {SEAL}")
         return path
 
+    def verify(self) -> None:
+        """Checks every sealed file, so that a damaged one is reported even where nobody reads it."""
+        hashes: dict[str, Any] = read_json(self.path / SEAL)
+        for name in hashes:
+            self.checked(name)
+
 
 def find_runs(root: Path) -> list[RunFolder]:
     """The finished runs in a folder, itself or one level below, by name."""

@@ -1,0 +1,95 @@
+"""The command line. One file per verb, imported when it is used; torch is imported only by verbs that compute.
+
+Exit codes: 0 fine, 1 a run failed, 2 the input is wrong. Results go to stdout, progress and complaints to stderr.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError, UnknownCommandError
+
+from mixerscope import __version__
+from mixerscope.errors import MixerscopeError, UnknownName, UserError
+
+FINE, FAILED, WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+
+# Target, summary, example; said here so that `mixerscope --help` need not import the verbs.
+VERBS = {
+    "demo": (
+        "demo:demo",
+        "Train three architectures on a small recall task, take them apart, write a report.",
+        "mixerscope demo",
+    ),
+    "ls": ("ls:ls", "List mixers, architectures, tasks or finished runs.", "mixerscope ls tasks"),
+    "show": (
+        "show:show",
+        "Everything there is to know about a mixer, an architecture or a task.",
+        "mixerscope show mamba --width 128",
+    ),
+    "sample": (
+        "sample:sample",
+        "Documents of a task, with the roles of their tokens.",
+        "mixerscope sample ar --n 2 --set num_pairs=4",
+    ),
+    "new": ("new:new", "Write a spec file to start from.", "mixerscope new spec --arch mamba mamba.json"),
+    "run": (
+        "run:run",
+        "Train one model, intervene on it and name its mechanism.",
+        "mixerscope run mamba.json --set train.lr=3e-3 --set seed=1",
+    ),
+    "report": ("report:report", "One HTML page over the finished runs in a folder.", "mixerscope report runs"),
+    "check": (
+        "check:check",
+        "Try a mixer against every property that the rest relies on.",
+        "mixerscope check my_lab/mixer.py:MyMixer",
+    ),
+    "doctor": ("doctor:doctor", "What works on this machine and what does not.", "mixerscope doctor"),
+}
+
+
+def make_app() -> App:
+    app = App(
+        name="mixerscope",
+        help="Which mechanism did this sequence-model architecture learn? Start with `mixerscope demo`.",
+        version=__version__,
+        suppress_keyboard_interrupt=False,
+        result_action="return_value",
+    )
+    for verb, (target, summary, example) in VERBS.items():
+        app.command(f"mixerscope.cli.{target}", name=verb, help=f"{summary}\n\nExample: `{example}`")
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    tokens = sys.argv[1:] if argv is None else list(argv)
+    try:
+        code = make_app()(tokens, exit_on_error=False, print_error=False, verbose=False)
+        return code if isinstance(code, int) else FINE
+    except UnknownCommandError as error:
+        return _complain(str(_unknown_command(error, tokens)), WRONG_INPUT)
+    except CycloptsError as error:
+        return _complain(str(error), WRONG_INPUT)
+    except UserError as error:
+        return _complain(str(error), WRONG_INPUT)
+    except MixerscopeError as error:
+        return _complain(str(error), FAILED)
+    except KeyboardInterrupt:
+        return _complain("interrupted; finished runs are kept", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader (`| head`) has gone; what Python would still flush at exit goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _unknown_command(error: UnknownCommandError, tokens: list[str]) -> UserError:
+    app = error.app
+    known = [name for name in app if not name.startswith("-")] if app is not None else list(VERBS)
+    return UnknownName("command", (error.unused_tokens or tokens)[0], known)
+
+
+def _complain(message: str, code: int) -> int:
+    """One line on stderr, whatever the message looks like."""
+    sys.stderr.write(f"mixerscope: {' '.join(message.split())}\n")
+    return code
