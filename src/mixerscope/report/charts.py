@@ -9,12 +9,16 @@ import altair as alt
 from mixerscope.analysis import SHARE
 from mixerscope.report.data import ModelResult, SlotVerdict
 
-CELL_WIDTH, CELL_HEIGHT = 54, 28
+CELL_WIDTH, CELL_HEIGHT = 48, 28
 CURVE_HEIGHT = 220
 MARKS = {"no path": "–", "same": "=", "invalid": "✕"}
 """What stands in a cell in place of a number that was not measured."""
 UNDEFINED = "n/a"
 """What stands in a measured cell whose share has no value: there is no gap to restore."""
+PANELS = {"restore": "restore: share of the lost likelihood brought back", "break": "break: share taken away"}
+TOOLTIP = ("site", "role", "share", "interval", "n", "status", "why")
+STRONG = 0.64
+"""Shares above this have a colour on which text needs the other ink."""
 INK = {"strong_ink": "#ffffff", "weak_ink": "#1c2430", "edge": "#b9c1cc", "alarm": "#b3540a"}
 """Parameters of a heat map and their values in light; text on strong cells, on weak cells, cell edges, invalid."""
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -29,10 +33,11 @@ def heat_map(model: ModelResult, slot: str, sites: dict[str, str]) -> Chart:
     """Share restored (above) and broken (below) at the given sites (site to row label), by role."""
     shown = [row for row in model.cells if (row["metric"], row["slot"]) == (SHARE, slot) and row["site"] in sites]
     roles = list(dict.fromkeys(row["role"] for row in shown))
-    panels = [_panel(_cell_rows(shown, sites, direction), direction, roles, sites) for direction in ("restore", "break")]
+    panels = [_panel(_cell_rows(shown, sites, direction), direction, roles, sites) for direction in PANELS]
     chart = alt.vconcat(*panels, spacing=14).resolve_scale(color="shared")
     chart = chart.add_params(*(alt.param(name=name, value=value) for name, value in INK.items()))
-    return chart.properties(description=heat_map_text(model, slot, sites)).configure_range(heatmap=list(RAMP))
+    chart = chart.properties(description=heat_map_text(model, slot, sites), padding={"right": 4})
+    return chart.configure_range(heatmap=list(RAMP))
 
 
 def _cell_rows(rows: Sequence[dict[str, Any]], sites: dict[str, str], direction: str) -> list[dict[str, Any]]:
@@ -67,38 +72,30 @@ def cell_text(row: dict[str, Any]) -> str:
     return text.removeprefix("−") if float(f"{row['value']:.2f}") == 0 else text
 
 
-def _panel(
-    rows: list[dict[str, Any]], direction: str, roles: list[str], sites: dict[str, str]
-) -> alt.LayerChart:
-    title = "restore: share of the lost likelihood brought back" if direction == "restore" else "break: share taken away"
-    last = direction == "break"
+def _panel(rows: list[dict[str, Any]], direction: str, roles: list[str], sites: dict[str, str]) -> alt.LayerChart:
+    below = alt.Axis(labels=direction == "break", ticks=False, domain=False, labelAngle=0, labelFontSize=11)
+    beside = alt.Axis(ticks=False, domain=False, labelLimit=220, labelPadding=6)
     base = alt.Chart(alt.InlineData(values=rows)).encode(
-        x=alt.X("role:N", sort=roles, title=None, axis=alt.Axis(labels=last, ticks=False, domain=False, labelAngle=0)),
-        y=alt.Y(
-            "row:N", sort=list(sites.values()), title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=220)
-        ),
-        tooltip=[alt.Tooltip(f"{name}:N", title=name) for name in ("site", "role", "share", "interval", "n", "status", "why")],
+        x=alt.X("role:N", sort=roles, title=None, axis=below),
+        y=alt.Y("row:N", sort=list(sites.values()), title=None, axis=beside),
+        tooltip=[alt.Tooltip(f"{name}:N", title=name) for name in TOOLTIP],
     )
     measured = base.transform_filter("datum.status == 'measured' && isValid(datum.share)").mark_rect(
         stroke=alt.expr("edge"), strokeWidth=0.5
     )
-    measured = measured.encode(
-        color=alt.Color("share:Q", scale=alt.Scale(domain=[0, 1], clamp=True), legend=None)
-    )
+    measured = measured.encode(color=alt.Color("share:Q", scale=alt.Scale(domain=[0, 1], clamp=True), legend=None))
     not_measured = base.transform_filter("datum.status != 'measured' || !isValid(datum.share)").mark_rect(
         fill="transparent",
         stroke=alt.expr("datum.status == 'invalid' ? alarm : edge"),
         strokeDash=alt.expr("datum.status == 'no path' ? [2, 3] : [1, 0]"),
         strokeWidth=alt.expr("datum.status == 'invalid' ? 2 : 0.8"),
     )
-    text = base.mark_text(
-        fontSize=11, fill=alt.expr("datum.status == 'invalid' ? alarm : datum.share > 0.5 ? strong_ink : weak_ink")
-    ).encode(text="text:N")
-    return alt.layer(measured, not_measured, text).properties(
-        width=CELL_WIDTH * len(roles),
-        height=CELL_HEIGHT * len(sites),
-        title=alt.TitleParams(title, anchor="start", fontSize=11, fontWeight="normal", offset=6),
-    )
+    ink = f"datum.status == 'invalid' ? alarm : datum.share > {STRONG} ? strong_ink : weak_ink"
+    text = base.mark_text(fontSize=11, fill=alt.expr(ink)).encode(text="text:N")
+    chart = alt.layer(measured, not_measured, text)
+    chart.width, chart.height = CELL_WIDTH * len(roles), CELL_HEIGHT * len(sites)
+    chart.title = alt.TitleParams(PANELS[direction], anchor="start", fontSize=11, fontWeight="normal", offset=6)
+    return chart
 
 
 def heat_map_text(model: ModelResult, slot: str, sites: dict[str, str]) -> str:
@@ -140,7 +137,7 @@ def learning_curve(models: Sequence[ModelResult], metric: str, title: str, perce
     ]
     scale = alt.Scale(domain=[0, 1]) if percent else alt.Scale(zero=True)
     base = alt.Chart(alt.InlineData(values=rows)).encode(
-        x=alt.X("step:Q", title="training steps", axis=alt.Axis(grid=False, tickCount=6)),
+        x=alt.X("step:Q", title="training steps", axis=alt.Axis(grid=False, tickCount=5)),
         y=alt.Y(f"{metric}:Q", title=None, scale=scale, axis=alt.Axis(format="%" if percent else "~g", tickCount=5)),
         color=alt.Color(
             "model:N",
@@ -167,12 +164,10 @@ def learning_curve(models: Sequence[ModelResult], metric: str, title: str, perce
     )
     last = [f"{m.label} {m.curve[-1][metric]:.3f}" for m in models if m.curve and m.curve[-1][metric] is not None]
     description = f"{title} against training steps; at the end: {', '.join(last)}."
-    return alt.layer(lines, ends).properties(
-        width="container",
-        height=CURVE_HEIGHT,
-        description=description,
-        title=alt.TitleParams(title, anchor="start", fontSize=12),
-    )
+    chart = alt.layer(lines, ends)
+    chart.width, chart.height, chart.description = "container", CURVE_HEIGHT, description
+    chart.title = alt.TitleParams(title, anchor="start", fontSize=12)
+    return chart
 
 
 def save_chart(chart: Chart, path: Path | str) -> None:

@@ -18,6 +18,7 @@ from mixerscope.spec import canonical_json
 from mixerscope.store import find_runs
 
 DIVERGED = "diverged"
+NOT_LEARNED = "not learned"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ class ModelResult:
 @dataclass(frozen=True)
 class Token:
     text: str
-    role: str | None
+    roles: tuple[str, ...]
+    """More than one where roles coincide: what follows the last pair is next key and divider."""
     changed: bool
 
 
@@ -123,12 +125,18 @@ class TaskGroup:
 
 
 def gather(root: Path) -> list[TaskGroup]:
-    """The finished runs of a folder by task, in the order of their names."""
-    runs = [load_run(folder.path) for folder in find_runs(root)]
+    """The finished runs of a folder by task, by architecture and then by what tells runs of one architecture apart."""
+    runs = sorted((load_run(folder.path) for folder in find_runs(root)), key=_order)
     by_task: dict[str, list[RunResult]] = defaultdict(list)
     for run in runs:
         by_task[_task_key(run)].append(run)
     return [_group(group) for group in by_task.values()]
+
+
+def _order(run: RunResult) -> tuple[Any, ...]:
+    model, train = run.spec.model, run.spec.train
+    size = (model.architecture, model.width, model.layers, train.steps, train.lr)
+    return (*size, run.spec.data_seed, run.spec.seed, run.spec.run_id)
 
 
 def _task_key(run: RunResult) -> str:
@@ -221,11 +229,13 @@ def _example(models: Sequence[ModelResult]) -> Example | None:
     if measured[0].provenance["pairs_sha256"] != digest:
         return None
     task, batch = spec.task.single_query(), pairs.original
-    roles = {int(at[0]): name for name, at in reversed(batch.roles.items())}
+    roles: dict[int, list[str]] = defaultdict(list)
+    for name, at in batch.roles.items():
+        roles[int(at[0])].append(name)
     original = batch.tokens[0].tolist()
 
     def tokens(ids: list[int]) -> tuple[Token, ...]:
-        return tuple(Token(task.symbol(t), roles.get(i), t != original[i]) for i, t in enumerate(ids))
+        return tuple(Token(task.symbol(t), tuple(roles[i]), t != original[i]) for i, t in enumerate(ids))
 
     read, answer = batch.answers()
     likelihoods: list[tuple[str, float, dict[str, float]]] = []

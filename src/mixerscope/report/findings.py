@@ -4,10 +4,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mixerscope.report.data import DIVERGED, ModelResult, TaskGroup
+from mixerscope.report.data import DIVERGED, NOT_LEARNED, ModelResult, TaskGroup
+from mixerscope.report.numbers import percent
 
 SAME_ACCURACY = 0.05
 """Models whose accuracies lie within this of each other are said to have the same accuracy."""
+GLOSS = {
+    "induction": "the association is stored at the value, then retrieved",
+    "direct retrieval": "one block goes from the key straight to the query",
+    "association one step later": "the association is stored at the token after the value, then retrieved",
+    "other": "a route that has no name yet",
+}
+"""Mechanisms in plain words."""
 NAMED_AT_MOST = 4
 """Models that a sentence lists by name; the others are counted."""
 
@@ -28,7 +36,8 @@ def finding(group: TaskGroup) -> Finding:
         else:
             unnamed[model.mechanism].append(model)
     details = [
-        f"{_names(models)}: {mechanism}, {' → '.join(route)}." for (mechanism, route), models in by_route.items()
+        f"{_names(models)}: {' → '.join(route)} ({mechanism}: {GLOSS[mechanism]})."
+        for (mechanism, route), models in by_route.items()
     ]
     named = [model for models in by_route.values() for model in models]
     if named:
@@ -52,13 +61,17 @@ def _headline(
     routes: list[tuple[str, tuple[str, ...]]], named: list[ModelResult], unnamed: dict[str, list[ModelResult]]
 ) -> str:
     if not named:
-        if set(unnamed) == {"not learned"}:
-            return "Not learned" if len(unnamed["not learned"]) == 1 else "No model learned the task"
+        if set(unnamed) == {NOT_LEARNED}:
+            return "Not learned" if len(unnamed[NOT_LEARNED]) == 1 else "No model learned the task"
         if set(unnamed) == {DIVERGED}:
             return "Training diverged"
         return "No mechanism could be named"
     if len(routes) > 1:
-        return "Same accuracy, different mechanism" if _same_accuracy(named) else "Different mechanisms"
+        return (
+            "Same accuracy, different mechanism"
+            if _same_accuracy(named)
+            else "Different mechanisms, different accuracy"
+        )
     mechanism = routes[0][0] if routes[0][0] != "other" else "an unnamed route"
     if len(named) == 1:
         return f"{named[0].label} learned {mechanism}"
@@ -79,7 +92,7 @@ def _same_accuracy(models: Sequence[ModelResult]) -> bool:
 
 def _accuracy_sentence(models: Sequence[ModelResult]) -> str:
     found = _accuracies(models)
-    low, high = f"{min(found):.1%}", f"{max(found):.1%}"
+    low, high = percent(min(found)), percent(max(found))
     return f"Accuracy on fresh documents: {low if low == high else f'{low} to {high}'}."
 
 

@@ -1,6 +1,5 @@
 """The page: one HTML file that needs nothing but itself."""
 
-import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,6 @@ from mixerscope.analysis import CARRIES, MECHANISMS, MIN_GAP
 from mixerscope.analysis.stats import LEVEL, RESAMPLES
 from mixerscope.report.charts import (
     MARKS,
-    SERIES,
     UNDEFINED,
     all_rows,
     boundary_rows,
@@ -22,8 +20,9 @@ from mixerscope.report.charts import (
     heat_map_text,
     learning_curve,
 )
-from mixerscope.report.data import TaskGroup, gather
-from mixerscope.report.findings import SAME_ACCURACY, finding, page_headline
+from mixerscope.report.data import NOT_LEARNED, TaskGroup, gather
+from mixerscope.report.findings import GLOSS, SAME_ACCURACY, finding, page_headline
+from mixerscope.report.numbers import FILTERS
 from mixerscope.report.tables import csv_files, summary_rows
 from mixerscope.store import make_folder, write_bytes, write_json
 
@@ -56,7 +55,7 @@ def render(groups: Sequence[TaskGroup]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": _percent, "number": _number, "thousands": _thousands, "pretty": _pretty}
+    environment.filters |= FILTERS
     roles = list(dict.fromkeys(row["role"] for g in groups for m in g.models for row in m.cells))
     return environment.get_template("report.html.j2").render(
         version=__version__,
@@ -77,7 +76,7 @@ def render(groups: Sequence[TaskGroup]) -> str:
             "same_accuracy": SAME_ACCURACY,
         },
         mechanisms=MECHANISMS,
-        series=SERIES,
+        gloss=GLOSS,
     )
 
 
@@ -87,11 +86,14 @@ def _section(index: int, group: TaskGroup, charts: dict[str, dict[str, Any]]) ->
     for m, model in enumerate(group.models):
         for verdict in model.verdicts:
             ids = {}
-            for kind, rows in (("boundaries", boundary_rows(model, verdict)), ("sites", all_rows(model, verdict))):
+            learned = verdict.mechanism != NOT_LEARNED
+            kinds = {"boundaries": boundary_rows(model, verdict)} if learned else {}
+            kinds["sites"] = all_rows(model, verdict)
+            for kind, rows in kinds.items():
                 ids[kind] = f"map-{index}-{m}-{verdict.slot}-{kind}"
                 charts[ids[kind]] = heat_map(model, verdict.slot, rows).to_dict()
             text = heat_map_text(model, verdict.slot, boundary_rows(model, verdict))
-            maps.append({"model": model, "slot": verdict.slot, "ids": ids, "text": text})
+            maps.append({"model": model, "slot": verdict.slot, "ids": ids, "text": text, "learned": learned})
     curves = {}
     for metric, title in (("accuracy", "Accuracy on the dev set"), ("loss", "Training loss (nats per answer)")):
         curves[metric] = f"curve-{index}-{metric}"
@@ -111,21 +113,5 @@ def _section(index: int, group: TaskGroup, charts: dict[str, dict[str, Any]]) ->
 def libraries() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, wrapped so that its names stay its own."""
     version = max(vl_convert.get_vegalite_versions(), key=lambda v: [int(part) for part in v.split(".")])
-    script = vl_convert.javascript_bundle(vl_version=version)
+    script = vl_convert.javascript_bundle(None, version)
     return f"(function(){{{script}}})();".replace("</script", "<\\/script")
-
-
-def _percent(value: float) -> str:
-    return f"{value:.1%}".replace("%", " %")
-
-
-def _number(value: float) -> str:
-    return f"{value:.3f}".replace("-", "−")
-
-
-def _thousands(value: int) -> str:
-    return f"{value:,}".replace(",", " ")
-
-
-def _pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)

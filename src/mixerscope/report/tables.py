@@ -9,6 +9,7 @@ import polars as pl
 
 from mixerscope.analysis import Estimate
 from mixerscope.report.data import ModelResult, SlotVerdict, TaskGroup
+from mixerscope.spec import canonical_json
 
 
 def summary_rows(groups: Sequence[TaskGroup]) -> list[dict[str, Any]]:
@@ -78,11 +79,13 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
             flat[f"{stem}_low"], flat[f"{stem}_high"] = value or (None, None)
         elif name == "task":
             flat["task"] = value["name"]
-            flat |= {f"task_{field}": setting for field, setting in value.items() if field != "name"}
+            settings = {field: setting for field, setting in value.items() if field != "name"}
+            flat["task_settings"] = canonical_json(settings)
         elif name == "route":
             flat["route"] = " → ".join(value)
         elif name == "moves":
-            flat["moves"] = "; ".join(f"block {m['block']} {m['component']}: {m['source']} → {m['target']}" for m in value)
+            moves = [f"block {m['block']} {m['component']}: {m['source']} → {m['target']}" for m in value]
+            flat["moves"] = "; ".join(moves)
         else:
             flat[name] = value
     return flat

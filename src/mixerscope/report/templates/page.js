@@ -36,7 +36,7 @@ async function draw(holder) {
 
 function drawVisible() {
   for (const holder of document.querySelectorAll(".chart")) {
-    const folded = holder.closest("details:not([open])");
+    const folded = holder.closest("details.fold:not([open])");
     if (!folded && !holder.dataset.drawn) draw(holder);
   }
 }
