@@ -26,7 +26,7 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 DASHES = ([1, 0], [6, 3], [2, 2])
 RAMP = ("#f1f4f9", "#9cc3e6", "#2f7fc1", "#0b3f78")
 
-Chart = alt.Chart | alt.LayerChart | alt.VConcatChart
+Chart = alt.LayerChart | alt.FacetChart | alt.VConcatChart
 
 
 def heat_map(model: ModelResult, slot: str, sites: dict[str, str]) -> Chart:
@@ -72,7 +72,7 @@ def cell_text(row: dict[str, Any]) -> str:
     return text.removeprefix("−") if float(f"{row['value']:.2f}") == 0 else text
 
 
-def _panel(rows: list[dict[str, Any]], direction: str, roles: list[str], sites: dict[str, str]) -> alt.LayerChart:
+def _panel(rows: list[dict[str, Any]], direction: str, roles: list[str], sites: dict[str, str]) -> Chart:
     below = alt.Axis(labels=direction == "break", ticks=False, domain=False, labelAngle=0, labelFontSize=11)
     beside = alt.Axis(ticks=False, domain=False, labelLimit=220, labelPadding=6)
     base = alt.Chart(alt.InlineData(values=rows)).encode(

@@ -113,5 +113,5 @@ def _section(index: int, group: TaskGroup, charts: dict[str, dict[str, Any]]) ->
 def libraries() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, wrapped so that its names stay its own."""
     version = max(vl_convert.get_vegalite_versions(), key=lambda v: [int(part) for part in v.split(".")])
-    script = vl_convert.javascript_bundle(None, version)
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version)
     return f"(function(){{{script}}})();".replace("</script", "<\\/script")
