@@ -14,7 +14,7 @@ from mixerscope.analysis import CARRIES, MECHANISMS, MIN_GAP
 from mixerscope.analysis.stats import RESAMPLES
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.report import save_chart, write_report
-from mixerscope.report.charts import MARKS, learning_curve
+from mixerscope.report.charts import MARKS, all_rows, heat_map, learning_curve
 from mixerscope.report.data import gather
 from mixerscope.report.findings import GLOSS
 from mixerscope.report.numbers import thousands
@@ -291,7 +291,13 @@ def test_a_tampered_file_is_refused(folder, name):
     assert not (root / "report.html").exists()
 
 
-def test_a_chart_can_be_saved_without_a_browser(folder, tmp_path):
+def test_charts_are_valid_and_can_be_saved_without_a_browser(folder, tmp_path):
     [group] = gather(folder("based"))
+    [model] = group.models
+    assert model.verdict is not None
+    sites = all_rows(model, model.verdict)
+    heat_map(model, "key", sites).to_dict(validate=True)
+    save_chart(heat_map(model, "key", sites), tmp_path / "map.png")
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     save_chart(learning_curve(group.models, "accuracy", "Accuracy"), tmp_path / "curve.svg")
     assert "<svg" in (tmp_path / "curve.svg").read_text()

@@ -33,11 +33,14 @@ def heat_map(model: ModelResult, slot: str, sites: dict[str, str]) -> Chart:
     """Share restored (above) and broken (below) at the given sites (site to row label), by role."""
     shown = [row for row in model.cells if (row["metric"], row["slot"]) == (SHARE, slot) and row["site"] in sites]
     roles = list(dict.fromkeys(row["role"] for row in shown))
-    panels = [_panel(_cell_rows(shown, sites, direction), direction, roles, sites) for direction in PANELS]
+    panels = [_panel(direction, roles, list(sites.values())) for direction in PANELS]
     chart = alt.vconcat(*panels, spacing=14).resolve_scale(color="shared")
     chart = chart.add_params(*(alt.param(name=name, value=value) for name, value in INK.items()))
     chart = chart.properties(description=heat_map_text(model, slot, sites), padding={"right": 4})
-    return chart.configure_range(heatmap=list(RAMP))
+    chart = chart.configure_range(heatmap=list(RAMP))
+    # Rows are attached last: every call above copies the chart with all it holds.
+    chart.datasets = {direction: _cell_rows(shown, sites, direction) for direction in PANELS}
+    return chart
 
 
 def _cell_rows(rows: Sequence[dict[str, Any]], sites: dict[str, str], direction: str) -> list[dict[str, Any]]:
@@ -72,12 +75,12 @@ def cell_text(row: dict[str, Any]) -> str:
     return text.removeprefix("−") if float(f"{row['value']:.2f}") == 0 else text
 
 
-def _panel(rows: list[dict[str, Any]], direction: str, roles: list[str], sites: dict[str, str]) -> Chart:
+def _panel(direction: str, roles: list[str], rows: list[str]) -> Chart:
     below = alt.Axis(labels=direction == "break", ticks=False, domain=False, labelAngle=0, labelFontSize=11)
     beside = alt.Axis(ticks=False, domain=False, labelLimit=220, labelPadding=6)
-    base = alt.Chart(alt.InlineData(values=rows)).encode(
+    base = alt.Chart(alt.NamedData(direction)).encode(
         x=alt.X("role:N", sort=roles, title=None, axis=below),
-        y=alt.Y("row:N", sort=list(sites.values()), title=None, axis=beside),
+        y=alt.Y("row:N", sort=rows, title=None, axis=beside),
         tooltip=[alt.Tooltip(f"{name}:N", title=name) for name in TOOLTIP],
     )
     measured = base.transform_filter("datum.status == 'measured' && isValid(datum.share)").mark_rect(
@@ -93,7 +96,7 @@ def _panel(rows: list[dict[str, Any]], direction: str, roles: list[str], sites: 
     ink = f"datum.status == 'invalid' ? alarm : datum.share > {STRONG} ? strong_ink : weak_ink"
     text = base.mark_text(fontSize=11, fill=alt.expr(ink)).encode(text="text:N")
     chart = alt.layer(measured, not_measured, text)
-    chart.width, chart.height = CELL_WIDTH * len(roles), CELL_HEIGHT * len(sites)
+    chart.width, chart.height = CELL_WIDTH * len(roles), CELL_HEIGHT * len(rows)
     chart.title = alt.TitleParams(PANELS[direction], anchor="start", fontSize=11, fontWeight="normal", offset=6)
     return chart
 
@@ -136,7 +139,7 @@ def learning_curve(models: Sequence[ModelResult], metric: str, title: str, perce
         for ended in [model.outcome if i == len(model.curve) - 1 else ""]
     ]
     scale = alt.Scale(domain=[0, 1]) if percent else alt.Scale(zero=True)
-    base = alt.Chart(alt.InlineData(values=rows)).encode(
+    base = alt.Chart(alt.NamedData("curve")).encode(
         x=alt.X("step:Q", title="training steps", axis=alt.Axis(grid=False, tickCount=5)),
         y=alt.Y(f"{metric}:Q", title=None, scale=scale, axis=alt.Axis(format="%" if percent else "~g", tickCount=5)),
         color=alt.Color(
@@ -167,6 +170,7 @@ def learning_curve(models: Sequence[ModelResult], metric: str, title: str, perce
     chart = alt.layer(lines, ends)
     chart.width, chart.height, chart.description = "container", CURVE_HEIGHT, description
     chart.title = alt.TitleParams(title, anchor="start", fontSize=12)
+    chart.datasets = {"curve": rows}
     return chart
 
 

@@ -14,6 +14,7 @@ from mixerscope.analysis.stats import LEVEL, RESAMPLES
 from mixerscope.report.charts import (
     MARKS,
     UNDEFINED,
+    Chart,
     all_rows,
     boundary_rows,
     heat_map,
@@ -91,13 +92,13 @@ def _section(index: int, group: TaskGroup, charts: dict[str, dict[str, Any]]) ->
             kinds["sites"] = all_rows(model, verdict)
             for kind, rows in kinds.items():
                 ids[kind] = f"map-{index}-{m}-{verdict.slot}-{kind}"
-                charts[ids[kind]] = heat_map(model, verdict.slot, rows).to_dict()
+                charts[ids[kind]] = _spec(heat_map(model, verdict.slot, rows))
             text = heat_map_text(model, verdict.slot, boundary_rows(model, verdict))
             maps.append({"model": model, "slot": verdict.slot, "ids": ids, "text": text, "learned": learned})
     curves = {}
     for metric, title in (("accuracy", "Accuracy on the dev set"), ("loss", "Training loss (nats per answer)")):
         curves[metric] = f"curve-{index}-{metric}"
-        charts[curves[metric]] = learning_curve(group.models, metric, title, percent=metric == "accuracy").to_dict()
+        charts[curves[metric]] = _spec(learning_curve(group.models, metric, title, percent=metric == "accuracy"))
     return {
         "group": group,
         "finding": finding(group),
@@ -107,6 +108,11 @@ def _section(index: int, group: TaskGroup, charts: dict[str, dict[str, Any]]) ->
         "slots": list(dict.fromkeys(v.slot for model in group.models for v in model.verdicts)),
         "rows": summary_rows([group]),
     }
+
+
+def _spec(chart: Chart) -> dict[str, Any]:
+    """The chart as JSON. Checking every row against Vega-Lite's schema takes longer than all else; a test does it."""
+    return chart.to_dict(validate=False)
 
 
 @cache
