@@ -1,6 +1,7 @@
 """The figures, as Vega-Lite charts. Colours that depend on light and dark are parameters that the page sets."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,20 @@ Chart = alt.LayerChart | alt.FacetChart | alt.VConcatChart
 def heat_map(model: ModelResult, slot: str, sites: dict[str, str]) -> Chart:
     """Share restored (above) and broken (below) at the given sites (site to row label), by role."""
     shown = [row for row in model.cells if (row["metric"], row["slot"]) == (SHARE, slot) and row["site"] in sites]
-    roles = list(dict.fromkeys(row["role"] for row in shown))
-    panels = [_panel(direction, roles, list(sites.values())) for direction in PANELS]
-    chart = alt.vconcat(*panels, spacing=14).resolve_scale(color="shared")
-    chart = chart.add_params(*(alt.param(name=name, value=value) for name, value in INK.items()))
-    chart = chart.properties(description=heat_map_text(model, slot, sites), padding={"right": 4})
-    chart = chart.configure_range(heatmap=list(RAMP))
-    # Rows are attached last: every call above copies the chart with all it holds.
+    frame = _frame(tuple(dict.fromkeys(row["role"] for row in shown)), tuple(sites.values()))
+    chart = frame.copy(deep=False)
+    chart.description = heat_map_text(model, slot, sites)
     chart.datasets = {direction: _cell_rows(shown, sites, direction) for direction in PANELS}
     return chart
+
+
+@cache
+def _frame(roles: tuple[str, ...], rows: tuple[str, ...]) -> alt.VConcatChart:
+    """A heat map without its numbers. Altair takes its time over charts, and most models share theirs."""
+    panels = [_panel(direction, list(roles), list(rows)) for direction in PANELS]
+    chart = alt.vconcat(*panels, spacing=14, padding={"right": 4}).resolve_scale(color="shared")
+    chart = chart.add_params(*(alt.param(name=name, value=value) for name, value in INK.items()))
+    return chart.configure_range(heatmap=list(RAMP))
 
 
 def _cell_rows(rows: Sequence[dict[str, Any]], sites: dict[str, str], direction: str) -> list[dict[str, Any]]:
@@ -139,13 +145,14 @@ def learning_curve(models: Sequence[ModelResult], metric: str, title: str, perce
         for ended in [model.outcome if i == len(model.curve) - 1 else ""]
     ]
     scale = alt.Scale(domain=[0, 1]) if percent else alt.Scale(zero=True)
+    legend = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=260, symbolType="stroke")
     base = alt.Chart(alt.NamedData("curve")).encode(
         x=alt.X("step:Q", title="training steps", axis=alt.Axis(grid=False, tickCount=5)),
         y=alt.Y(f"{metric}:Q", title=None, scale=scale, axis=alt.Axis(format="%" if percent else "~g", tickCount=5)),
         color=alt.Color(
             "model:N",
             scale=alt.Scale(domain=labels, range=[SERIES[i % len(SERIES)] for i in range(len(labels))]),
-            legend=alt.Legend(title=None, orient="bottom", columns=3, labelLimit=260, symbolType="stroke"),
+            legend=legend,
         ),
         tooltip=[
             alt.Tooltip("model:N"),
@@ -155,7 +162,7 @@ def learning_curve(models: Sequence[ModelResult], metric: str, title: str, perce
     )
     dashes = [DASHES[(i // len(SERIES)) % len(DASHES)] for i in range(len(labels))]
     lines = base.mark_line(strokeWidth=2).encode(
-        strokeDash=alt.StrokeDash("model:N", scale=alt.Scale(domain=labels, range=dashes), legend=None)
+        strokeDash=alt.StrokeDash("model:N", scale=alt.Scale(domain=labels, range=dashes), legend=legend)
     )
     ends = base.transform_filter("datum.ended != ''").mark_point(filled=True, opacity=1, size=60)
     ends = ends.encode(

@@ -7,8 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mixerscope.analysis import Estimate, RouteMove
 from mixerscope.interventions import make_pairs
 from mixerscope.model import build_model, parameter_count
@@ -184,8 +182,8 @@ def _seeds(run: RunResult, runs: Sequence[RunResult]) -> int:
 def _model(run: RunResult, label: str, seeds: int) -> ModelResult:
     status = run.json("status")
     measured = status["outcome"] != DIVERGED
-    with torch.device("meta"):  # the shapes are enough to count
-        model = build_model(run.spec.model, run.task.vocab_size, run.spec.seed)
+    # Untrained weights are enough to count. (The meta device would save their memory and import half of torch.)
+    model = build_model(run.spec.model, run.task.vocab_size, run.spec.seed)
     length = run.task.single_query().max_length
     return ModelResult(
         folder=run.folder.path.name,
