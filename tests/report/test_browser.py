@@ -20,10 +20,13 @@ FLAGS = [
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_the_charts_are_drawn(folder, tmp_path):
+def test_the_charts_are_drawn_and_the_tables_unpack(folder, tmp_path):
     root = folder("based", "two slots", "other task", "diverged")
     give_verdict(find_run(root, "based"), "induction", ["key", "value", "query"])
     path = write_report(root)
+    # What a click on a download button does, minus the click.
+    ask = "<script>unpack('summary.csv').then((b) => b.text()).then((t) => { document.body.dataset.csv = t; })</script>"
+    path.write_text(path.read_text().replace("</body>", ask + "</body>"))
     done = subprocess.run(
         [str(CHROMIUM), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", path.as_uri()],
         capture_output=True,
@@ -37,5 +40,6 @@ def test_the_charts_are_drawn(folder, tmp_path):
     assert folded >= 3
     assert len(re.findall(r'data-drawn="yes"', dom)) == holders - folded
     assert len(re.findall(r'<svg[^>]*class="marks"', dom)) == holders - folded
+    assert 'data-csv="model,architecture,task' in dom
     assert "could not be drawn" not in dom.partition('<script type="application/gzip')[0]
     assert "CONSOLE" not in done.stderr, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

@@ -275,6 +275,15 @@ def test_the_same_runs_give_the_same_bytes(folder, tmp_path):
     assert (tmp_path / "a" / "summary.json").read_bytes() == (tmp_path / "b" / "summary.json").read_bytes()
 
 
+def test_the_page_can_go_elsewhere(folder, tmp_path):
+    root = folder("based")
+    (tmp_path / "there").mkdir()
+    assert write_report(root, tmp_path / "there") == tmp_path / "there" / "report.html"
+    assert write_report(str(root), tmp_path / "new" / "page.html") == tmp_path / "new" / "page.html"
+    assert (tmp_path / "new" / "summary.json").is_file()
+    assert not (root / "report.html").exists()
+
+
 def test_a_folder_without_runs_is_refused_and_left_as_it_was(tmp_path):
     with pytest.raises(UserError, match="no finished runs"):
         write_report(tmp_path)

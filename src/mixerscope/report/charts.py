@@ -16,7 +16,7 @@ MARKS = {"no path": "–", "same": "=", "invalid": "✕"}
 """What stands in a cell in place of a number that was not measured."""
 UNDEFINED = "n/a"
 """What stands in a measured cell whose share has no value: there is no gap to restore."""
-PANELS = {"restore": "restore: share of the lost likelihood brought back", "break": "break: share taken away"}
+PANELS = {"restore": "restore: share brought back", "break": "break: share taken away"}
 TOOLTIP = ("site", "role", "share", "interval", "n", "status", "why")
 STRONG = 0.64
 """Shares above this have a colour on which text needs the other ink."""
@@ -44,7 +44,9 @@ def heat_map(model: ModelResult, slot: str, sites: dict[str, str]) -> Chart:
 def _frame(roles: tuple[str, ...], rows: tuple[str, ...]) -> alt.VConcatChart:
     """A heat map without its numbers. Altair takes its time over charts, and most models share theirs."""
     panels = [_panel(direction, list(roles), list(rows)) for direction in PANELS]
-    chart = alt.vconcat(*panels, spacing=14, padding={"right": 4}).resolve_scale(color="shared")
+    chart = alt.vconcat(*panels, spacing=14, padding={"left": 0, "top": 4, "right": 4, "bottom": 8}).resolve_scale(
+        color="shared"
+    )
     chart = chart.add_params(*(alt.param(name=name, value=value) for name, value in INK.items()))
     return chart.configure_range(heatmap=list(RAMP))
 

@@ -8,6 +8,11 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
+def points(value: float) -> str:
+    """Percent where the sign stands beside it already."""
+    return f"{100 * value:.1f}"
+
+
 def whole_percent(value: float) -> str:
     return f"{100 * value:.0f} %"
 
@@ -29,5 +34,7 @@ def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-FILTERS = {function.__name__: function for function in (percent, whole_percent, number, thousands, tiny, pretty)}
+FILTERS = {
+    function.__name__: function for function in (percent, points, whole_percent, number, thousands, tiny, pretty)
+}
 """For the templates."""

@@ -33,11 +33,12 @@ REPORT, SUMMARY = "report.html", "summary.json"
 def write_report(root: Path | str, out: Path | str | None = None) -> Path:
     """Writes the page over the finished runs below `root` and returns its path; `summary.json` goes beside it.
 
-    `out` is the page's path; by default `report.html` in `root`.
+    `out` is the page's path, or a folder that receives `report.html`; by default `root`.
     """
     root = Path(root)
     groups = gather(root)
-    out = root / REPORT if out is None else Path(out)
+    out = root if out is None else Path(out)
+    out = out / REPORT if out.is_dir() else out
     html = render(groups)
     make_folder(out.parent)
     write_bytes(out, html.encode())

@@ -50,12 +50,15 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   drawVisible();
 });
 
+function unpack(file) {
+  const packed = document.getElementById(file).textContent.trim();
+  const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).blob();
+}
+
 for (const button of document.querySelectorAll("button[data-file]")) {
   button.addEventListener("click", async () => {
-    const packed = document.getElementById(button.dataset.file).textContent.trim();
-    const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
-    const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const url = URL.createObjectURL(new Blob([await new Response(unpacked).blob()], { type: "text/csv" }));
+    const url = URL.createObjectURL(new Blob([await unpack(button.dataset.file)], { type: "text/csv" }));
     const link = Object.assign(document.createElement("a"), { href: url, download: button.dataset.file });
     link.click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);
