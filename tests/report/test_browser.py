@@ -26,7 +26,8 @@ def test_the_charts_are_drawn_and_the_tables_unpack(folder, tmp_path):
     path = write_report(root)
     # What a click on a download button does, minus the click.
     ask = "<script>unpack('summary.csv').then((b) => b.text()).then((t) => { document.body.dataset.csv = t; })</script>"
-    path.write_text(path.read_text().replace("</body>", ask + "</body>"))
+    before, _, after = path.read_text().rpartition("</body>")
+    path.write_text(f"{before}{ask}</body>{after}")
     done = subprocess.run(
         [str(CHROMIUM), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", path.as_uri()],
         capture_output=True,

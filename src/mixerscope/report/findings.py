@@ -36,7 +36,7 @@ def finding(group: TaskGroup) -> Finding:
         else:
             unnamed[model.mechanism].append(model)
     details = [
-        f"{_names(models)}: {' → '.join(route)} ({mechanism}: {GLOSS[mechanism]})."
+        f"{_names(models)}: {' → '.join(route)} ({': '.join([mechanism, *_gloss(mechanism)])})."
         for (mechanism, route), models in by_route.items()
     ]
     named = [model for models in by_route.values() for model in models]
@@ -79,6 +79,11 @@ def _headline(
     if unnamed:
         what = f"Same mechanism in the {len(named)} models that could be judged"
     return f"{what}: {mechanism}"
+
+
+def _gloss(mechanism: str) -> list[str]:
+    """Nothing for a mechanism that a later version has named."""
+    return [GLOSS[mechanism]] if mechanism in GLOSS else []
 
 
 def _accuracies(models: Sequence[ModelResult]) -> list[float]:
