@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from mixerscope.analysis import CARRIES, MECHANISMS, MIN_GAP
+from mixerscope.analysis import CARRIES, MECHANISMS, MIN_GAP, SHARE
 from mixerscope.analysis.stats import RESAMPLES
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.report import save_chart, write_report
@@ -188,6 +188,20 @@ def test_thresholds_and_mechanisms_come_from_the_analysis(folder):
     for route, name in MECHANISMS.items():
         assert name in GLOSS
         assert f"{name} the route {' → '.join(route)}" in text
+
+
+def test_heat_maps_show_the_shares_of_the_table(folder):
+    root = folder("based")
+    page = page_of(root)
+    [chart] = [c for id, c in json.loads(page.script("charts")).items() if id.endswith("-sites")]
+    cells = [row for row in load_run(find_run(root, "based").path).cells() if row["metric"] == SHARE]
+    shown = {
+        (d, r["site"], r["role"]): (r["share"], r["status"]) for d, rows in chart["datasets"].items() for r in rows
+    }
+    assert shown == {
+        (row["direction"], row["site"], row["role"]): (row["value"] and round(row["value"], 4), row["status"])
+        for row in cells
+    }
 
 
 def test_cells_that_are_not_numbers_are_marked_and_explained(folder):
