@@ -180,6 +180,17 @@ def test_a_diverged_run_alone_has_a_page(folder):
     assert "No run got as far as a grid." in page.visible()
 
 
+def test_sites_that_the_model_ignores_are_said_to_be_dead(folder):
+    root = folder("based")
+    assert "this model ignores" not in page_of(root).visible()
+    run_folder = find_run(root, "based")
+    tested = read_json(run_folder.path / "self_test.json")
+    tested["sites"][0]["dead"] = True
+    write_json(run_folder.path / "self_test.json", tested)
+    run_folder.seal()
+    assert "1 site this model ignores" in page_of(root).visible()
+
+
 def test_thresholds_and_mechanisms_come_from_the_analysis(folder):
     text = page_of(folder("attention")).visible()
     assert f"above {CARRIES}" in text
