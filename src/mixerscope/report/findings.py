@@ -1,0 +1,108 @@
+"""What was found, as sentences. Each is derived from the verdicts; none is written in advance."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mixerscope.report.data import DIVERGED, NOT_LEARNED, ModelResult, TaskGroup
+from mixerscope.report.numbers import percent
+
+SAME_ACCURACY = 0.05
+"""Models whose accuracies lie within this of each other are said to have the same accuracy."""
+GLOSS = {
+    "induction": "the association is stored at the value, then retrieved",
+    "direct retrieval": "one block goes from the key straight to the query",
+    "association one step later": "the association is stored at the token after the value, then retrieved",
+    "other": "a route that has no name yet",
+}
+"""Mechanisms in plain words."""
+NAMED_AT_MOST = 4
+"""Models that a sentence lists by name; the others are counted."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    headline: str
+    details: tuple[str, ...]
+
+
+def finding(group: TaskGroup) -> Finding:
+    """The headline of one task and the sentences that carry it."""
+    by_route: dict[tuple[str, tuple[str, ...]], list[ModelResult]] = defaultdict(list)
+    unnamed: dict[str, list[ModelResult]] = defaultdict(list)
+    for model in group.models:
+        if model.verdict and model.verdict.route:
+            by_route[model.mechanism, model.verdict.route].append(model)
+        else:
+            unnamed[model.mechanism].append(model)
+    details = [
+        f"{_names(models)}: {' → '.join(route)} ({': '.join([mechanism, *_gloss(mechanism)])})."
+        for (mechanism, route), models in by_route.items()
+    ]
+    named = [model for models in by_route.values() for model in models]
+    if named:
+        details.append(_accuracy_sentence(named))
+    details += [f"{_names(models)}: {mechanism}." for mechanism, models in unnamed.items()]
+    if any(len({v.mechanism for v in model.verdicts}) > 1 for model in group.models):
+        details.append("Corrupting another slot gives another verdict; see the cards.")
+    return Finding(_headline(list(by_route), named, unnamed), tuple(details))
+
+
+def page_headline(groups: Sequence[TaskGroup]) -> Finding:
+    """The headline of the page: that of its one task, or a count where there are several."""
+    if len(groups) == 1:
+        return finding(groups[0])
+    models = sum(len(group.models) for group in groups)
+    details = tuple(f"Task {i + 1}, {group.name}: {finding(group).headline}." for i, group in enumerate(groups))
+    return Finding(f"{models} models on {len(groups)} tasks", details)
+
+
+def _headline(
+    routes: list[tuple[str, tuple[str, ...]]], named: list[ModelResult], unnamed: dict[str, list[ModelResult]]
+) -> str:
+    if not named:
+        if set(unnamed) == {NOT_LEARNED}:
+            return "Not learned" if len(unnamed[NOT_LEARNED]) == 1 else "No model learned the task"
+        if set(unnamed) == {DIVERGED}:
+            return "Training diverged"
+        return "No mechanism could be named"
+    if len(routes) > 1:
+        return (
+            "Same accuracy, different mechanism"
+            if _same_accuracy(named)
+            else "Different mechanisms, different accuracy"
+        )
+    mechanism = routes[0][0] if routes[0][0] != "other" else "an unnamed route"
+    if len(named) == 1:
+        return f"{named[0].label} learned {mechanism}"
+    what = f"Same mechanism in {'both' if len(named) == 2 else f'all {len(named)}'} models"
+    if unnamed:
+        what = f"Same mechanism in the {len(named)} models that could be judged"
+    return f"{what}: {mechanism}"
+
+
+def _gloss(mechanism: str) -> list[str]:
+    """Nothing for a mechanism that a later version has named."""
+    return [GLOSS[mechanism]] if mechanism in GLOSS else []
+
+
+def _accuracies(models: Sequence[ModelResult]) -> list[float]:
+    return [model.accuracy.value for model in models if model.accuracy]
+
+
+def _same_accuracy(models: Sequence[ModelResult]) -> bool:
+    found = _accuracies(models)
+    return max(found) - min(found) <= SAME_ACCURACY
+
+
+def _accuracy_sentence(models: Sequence[ModelResult]) -> str:
+    found = _accuracies(models)
+    low, high = percent(min(found)), percent(max(found))
+    return f"Accuracy on fresh documents: {low if low == high else f'{low} to {high}'}."
+
+
+def _names(models: Sequence[ModelResult]) -> str:
+    names = [model.label for model in models]
+    if len(names) > NAMED_AT_MOST:
+        names = [*names[:NAMED_AT_MOST], f"{len(names) - NAMED_AT_MOST} more"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
