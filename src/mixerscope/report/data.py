@@ -9,6 +9,7 @@ from typing import Any
 
 from mixerscope.analysis import Estimate, RouteMove
 from mixerscope.interventions import make_pairs
+from mixerscope.interventions.selftest import SelfTest, SiteTest
 from mixerscope.model import build_model, parameter_count
 from mixerscope.registry import TASKS
 from mixerscope.runs import RunResult, load_run
@@ -58,7 +59,7 @@ class ModelResult:
     verdicts: tuple[SlotVerdict, ...]
     cells: list[dict[str, Any]]
     curve: list[dict[str, Any]]
-    self_test: dict[str, Any] | None
+    self_test: SelfTest | None
     provenance: dict[str, Any]
 
     @property
@@ -198,9 +199,13 @@ def _model(run: RunResult, label: str, seeds: int) -> ModelResult:
         verdicts=tuple(_verdict(v) for v in run.json("verdicts").values()) if measured else (),
         cells=run.cells() if measured else [],
         curve=run.curve(),
-        self_test=run.json("self_test") if measured else None,
+        self_test=_self_test(run.json("self_test")) if measured else None,
         provenance=run.json("provenance"),
     )
+
+
+def _self_test(stored: dict[str, Any]) -> SelfTest:
+    return SelfTest(tuple(SiteTest(**site) for site in stored["sites"]), stored["documents"], stored["tolerance"])
 
 
 def _verdict(stored: dict[str, Any]) -> SlotVerdict:
