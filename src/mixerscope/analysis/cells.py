@@ -1,6 +1,5 @@
 """The intervention table: one row per cell and metric, one column per fact."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,8 +15,11 @@ SHARE = "share"
 NO_GAP = "corrupting changes too little for a share of it to be a number"
 
 
-def share_estimate(grid: Grid, cell: Cell, counts: torch.Tensor) -> Estimate:
-    """How much of the gap between original and corrupted the edit closes, as a ratio of means over documents."""
+def share_estimate(grid: Grid, cell: Cell, counts: torch.Tensor) -> Estimate | None:
+    """How much of the gap between original and corrupted the edit closes, as a ratio of means over documents.
+
+    None where corrupting changes so little that the gap of some resample is exactly zero.
+    """
     original, corrupted = grid.original.likelihood, grid.corrupted[cell.slot].likelihood
     edited = grid.cells[cell].effects.likelihood
     moved = edited - corrupted if cell.direction == "restore" else original - edited
@@ -58,7 +60,4 @@ def _estimates(
     values = {"likelihood": effects.likelihood, "accuracy": effects.accuracy, "logit": effects.logit}
     for metric, value in values.items():
         yield metric, None if measured.status == "invalid" else mean_estimate(value, counts)
-    share = None if measured.status == "invalid" else share_estimate(grid, cell, counts)
-    # Where corrupting changes next to nothing, some resample has a gap of exactly zero and the ratio is no number.
-    finite = share is not None and all(math.isfinite(end) for end in (share.value, share.low, share.high))
-    yield SHARE, share if finite else None
+    yield SHARE, None if measured.status == "invalid" else share_estimate(grid, cell, counts)

@@ -128,16 +128,22 @@ def _carrier(grid: Grid, site: str, slot: str, counts: torch.Tensor) -> Boundary
             continue
         if measured.status == "invalid":
             return Boundary(site, None, None, None, f"the cell of role {cell.role!r} is invalid: {measured.reason}")
-        shares[cell.role] = share_estimate(grid, cell, counts)
+        shares[cell.role] = _share(grid, cell, counts)
     carriers = [role for role, share in shares.items() if share.low > CARRIES]
     if len(carriers) != 1:
         return Boundary(site, None, None, None, _why_not_one(carriers, shares))
     role = carriers[0]
-    broken = share_estimate(grid, Cell(slot, "break", site, role), counts)
+    broken = _share(grid, Cell(slot, "break", site, role), counts)
     if not broken.low > CARRIES:
         reason = f"restoring the {role} brings back {shares[role].value:.2f} but breaking it takes {broken.value:.2f}"
         return Boundary(site, None, shares[role], broken, reason)
     return Boundary(site, role, shares[role], broken)
+
+
+def _share(grid: Grid, cell: Cell, counts: torch.Tensor) -> Estimate:
+    share = share_estimate(grid, cell, counts)
+    assert share is not None, "routes are read only where the gap is large enough for shares to exist"
+    return share
 
 
 def _why_not_one(carriers: Sequence[str], shares: dict[str, Estimate]) -> str:

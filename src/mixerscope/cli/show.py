@@ -96,13 +96,12 @@ def _show_mixer(console: Console, name: str, cls: type["Mixer"], width: int, len
 
 
 def _build(cls: type["Mixer"], width: int) -> "Mixer":
-    import torch
+    from mixerscope.mixers import InitRule
+    from mixerscope.randomness import construction, stream
 
-    from mixerscope.randomness import stream
-
-    with torch.random.fork_rng(devices=[]):  # constructors of torch layers draw from the global generator
+    with construction(0):
         mixer = cls(width)
-    mixer.init_weights(stream(0, "show"), depth=1)
+    mixer.init_weights(stream(0, "show"), InitRule(depth=1))
     return mixer.eval()
 
 
