@@ -72,7 +72,8 @@ def test_python_dash_m():
 
 
 @pytest.mark.parametrize("name", MIXERS.names())
-def test_show_every_mixer(cli, name):
+def test_show_every_mixer(cli, name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")  # so that no equation is broken into lines
     code, out, _ = cli("show", name, "--width", "32", "--length", "9")
     assert code == 0
     with torch.random.fork_rng(devices=[]):
