@@ -26,7 +26,8 @@ def seconds(command: list[str]) -> float:
 
 
 def main() -> None:
-    seconds(LIST), seconds(TORCH)  # the first ones read from a cold disk
+    for command in (LIST, TORCH):
+        seconds(command)  # the first of each reads from a cold disk
     pairs = [(seconds(LIST), seconds(TORCH)) for _ in range(ROUNDS)]
     low, middle, high = statistics.quantiles([listing / torch for listing, torch in pairs], n=4)
     row = {
