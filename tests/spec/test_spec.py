@@ -50,7 +50,7 @@ def test_any_change_gives_another_id(changed: dict):
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        ({"model": {"architecture": "mambo"}}, "model: no architecture named 'mambo'; did you mean 'mamba'?"),
+        ({"model": {"architecture": "mambo"}}, "model: no architecture named 'mambo'; did you mean 'mamba'"),
         ({"task": "arr"}, "task: no task named 'arr'; did you mean 'ar'?"),
         ({"trian": {}}, "RunSpec has no field 'trian'; did you mean 'train'?"),
         ({"train": {"stepz": 3}}, "train: TrainSpec has no field 'stepz'; did you mean 'steps'?"),
