@@ -162,7 +162,7 @@ class Task(Spec):
         first, count = self.symbol_class(slot, symbols)
         if not change_answer:
             return self._with_other_symbol(batch, slot, rng, first, count, avoid_present)
-        positions, targets = batch.scored()
+        targets = batch.scored()[1]
         pending, tokens = torch.arange(len(batch)), batch.tokens.clone()
         for _ in range(MOST_REDRAWS):
             drawn = self._with_other_symbol(batch[pending], slot, rng, first, count, avoid_present)

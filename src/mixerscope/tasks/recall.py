@@ -269,7 +269,9 @@ class Recall(Task):
         for q in range(positions.shape[1]):
             query = tokens.gather(1, positions[:, q : q + 1])
             hit = where.where((tokens == query) & inside, torch.full_like(where, -1)).max(1, keepdim=True).values
-            partner = torch.where(query < value_from, after.gather(1, hit.clamp(min=0)), before.gather(1, hit.clamp(min=0)))
+            partner = torch.where(
+                query < value_from, after.gather(1, hit.clamp(min=0)), before.gather(1, hit.clamp(min=0))
+            )
             found = (hit >= 0) & (partner >= 0) & (partner < nowhere) & (targets[:, q : q + 1] != UNSCORED)
             answer = tokens.gather(1, partner.clamp(0, nowhere - 1))
             answers[:, q] = answer.where(found, torch.full_like(answer, UNSCORED))[:, 0]

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from mixerscope.tasks.base import Split
 
-DEV_SHARE = TEST_SHARE = 1 / 16
+DEV_SHARE = TEST_SHARE = 0.2
 """Shares of all documents that only dev and only test may contain, where documents are split by their hash."""
 
 
