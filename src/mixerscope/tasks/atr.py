@@ -35,7 +35,7 @@ from mixerscope.tasks.derivation import (
     rightmost_occurrences,
 )
 from mixerscope.tasks.grammar import Grammar, GrammarRecipe, drawn_grammar
-from mixerscope.tasks.parse import Parser, check_trees
+from mixerscope.tasks.parse import Parser, check_trees, find_relative
 from mixerscope.tasks.split import held_out_pairs, in_split, token_hashes
 
 CHUNK = 4096
@@ -207,7 +207,7 @@ class ATR(Task):
         nth = (uniform(n) * possible.sum(0)).astype(np.int64) + 1
         drawn = (possible.cumsum(0) == nth).argmax(0)
         return drawn, Choice(
-            possible.any(0),
+            np.logical_or.reduce(possible, axis=0),
             np.stack([choice.query for choice in choices])[drawn, np.arange(n)],
             np.stack([choice.answer for choice in choices])[drawn, np.arange(n)],
         )
@@ -264,27 +264,15 @@ class ATR(Task):
 
     def read_answers(self, batch: Batch) -> Tensor:
         tokens, parents = batch.tokens, batch.labels["parents"]
-        width = tokens.shape[1]
-        where = torch.arange(width).expand_as(tokens)
         divider = (tokens == EOS).int().argmax(1, keepdim=True)
-        inside = (where > 0) & (where < divider)
-        is_leaf_or_head = inside & (parents >= 0)
-        key = where.where(inside & (tokens == tokens.gather(1, divider + 1)), -torch.ones_like(where)).amax(1, True)
+        query = tokens.gather(1, divider + 1)
         named = tokens.gather(1, divider + 2) - FIRST_SYMBOL - self.rules.num_terminals
-        answers = torch.full_like(key, -1)
-        up = torch.where(key >= 0, parents.gather(1, key.clamp(min=0)), -1)
+        answers = torch.full_like(query, -1)
         for relation in self.relations:
-            if relation == "child":
-                mine = is_leaf_or_head & (parents == key)
-                found = _edge(mine, last=self.rules.head == "left")
-            elif relation == "sibling":
-                found = _edge(is_leaf_or_head & (parents == up), last=True)
-            else:
-                found = key
-                for _ in range(ancestor_steps(relation)):
-                    found = torch.where(found >= 0, parents.gather(1, found.clamp(min=0)), -1)
-            asked = len(self.relations) == 1 or named == self._relation_tokens.index(relation)
-            answers = torch.where(torch.as_tensor(asked) & (key >= 0), found, answers)
+            found = find_relative(tokens, parents, divider, query, relation, head=self.rules.head)
+            is_asked = torch.full_like(named, len(self.relations) == 1, dtype=torch.bool)
+            is_asked |= named == self._relation_tokens.index(relation)
+            answers = torch.where(is_asked, found, answers)
         return torch.where(answers >= 0, tokens.gather(1, answers.clamp(min=0)), UNSCORED)
 
     def ambiguous(self, batch: Batch) -> Tensor:
@@ -324,12 +312,3 @@ class _Tally:
         self.short += int(short.sum())
         self.long += int(long.sum())
         self.usable += int(usable.sum())
-
-
-def _edge(mask: Tensor, *, last: bool) -> Tensor:
-    """[n, 1] the first or last column where the mask holds, -1 where it never does."""
-    where = torch.arange(mask.shape[1]).expand_as(mask)
-    if last:
-        return where.where(mask, torch.full_like(where, -1)).amax(1, True)
-    first = where.where(mask, torch.full_like(where, mask.shape[1])).amin(1, True)
-    return first.where(first < mask.shape[1], torch.full_like(first, -1))

@@ -80,9 +80,14 @@ def _last_tokens(known: Asked, new: Asked, k: int, usual: int) -> Guess:
     count = len(known[2])
     pairs, times = torch.unique(inverse[:count] * len(answers) + answer_of, return_counts=True)
     table = torch.full((len(seen),), UNSCORED)
-    order = times.argsort(stable=True)  # written in rising order of frequency, the most frequent answer stays
-    for pair in pairs[order].split(1024):
-        table[pair // len(answers)] = answers[pair % len(answers)]
+    context = pairs // len(answers)
+    # Sorted by context and then frequency, the last answer of each context is its usual one.
+    order = times.argsort(stable=True)
+    order = order[context[order].argsort(stable=True)]
+    is_usual = torch.ones(len(order), dtype=torch.bool)
+    is_usual[:-1] = context[order][1:] != context[order][:-1]
+    best = order[is_usual]
+    table[context[best]] = answers[pairs[best] % len(answers)]
     guess = table[inverse[count:]]
     guess = torch.where(guess == UNSCORED, usual, guess)
     return Guess(f"last {k} token{'s' if k > 1 else ''}", "the usual answer after them", _share(guess == new[2]))

@@ -3,11 +3,13 @@
 from collections import defaultdict
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from mixerscope.tasks.base import EOS, FIRST_SYMBOL
 from mixerscope.tasks.derivation import Bools, Ints, ancestor_steps, outer_children
-from mixerscope.tasks.grammar import Grammar
+from mixerscope.tasks.grammar import Grammar, Head
 
 Fact = tuple[str, int] | None
 """What a stretch of the string knows of the query: ("up", levels still to climb), ("at", answer), None if not in it."""
@@ -18,7 +20,7 @@ def check_trees(grammar: Grammar, tokens: Ints, parents: Ints) -> None:
 
     Bottom-up over all documents at once: which nonterminals can each symbol be the head of, given its children?
     """
-    n, width = tokens.shape
+    n = len(tokens)
     if n == 0:
         return
     sizes = (tokens == EOS).argmax(1) - 1
@@ -85,6 +87,38 @@ def _categories(grammar: Grammar, symbol: Ints, count: Ints, first_child: Ints, 
                 can_head[node, x] |= fits
         done |= ready
     return can_head
+
+
+def find_relative(
+    tokens: Tensor, parents: Tensor, divider: Tensor, query: Tensor, relation: str, *, head: Head
+) -> Tensor:
+    """[n, 1] where the relative of the query symbol stands, its rightmost occurrence being meant; -1 where nowhere."""
+    where = torch.arange(tokens.shape[1]).expand_as(tokens)
+    inside = (where > 0) & (where < divider)
+    key = _edge(inside & (tokens == query), last=True)
+    parent = _climb(parents, key)
+    if relation == "child":
+        found = _edge(inside & (parents == key), last=head == "left")
+    elif relation == "sibling":
+        found = torch.where(parent >= 0, _edge(inside & (parents == parent), last=True), -1)
+    else:
+        found = key
+        for _ in range(ancestor_steps(relation)):
+            found = _climb(parents, found)
+    return torch.where(key >= 0, found, -1)
+
+
+def _climb(parents: Tensor, at: Tensor) -> Tensor:
+    return torch.where(at >= 0, parents.gather(1, at.clamp(min=0)), -1)
+
+
+def _edge(mask: Tensor, *, last: bool) -> Tensor:
+    """[n, 1] the first or last column where the mask holds, -1 where it never does."""
+    where = torch.arange(mask.shape[1]).expand_as(mask)
+    if last:
+        return torch.where(mask, where, -1).amax(1, True)
+    first = torch.where(mask, where, mask.shape[1]).amin(1, True)
+    return torch.where(first < mask.shape[1], first, -1)
 
 
 class Parser:

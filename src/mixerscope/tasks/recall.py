@@ -1,4 +1,4 @@
-"""What recall tasks share: a context of key-value pairs with its difficulty knobs, its solver and its counterfactuals."""
+"""What recall tasks share: a context of key-value pairs with its difficulty knobs, solver and counterfactuals."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -118,8 +118,8 @@ class Recall(Task):
         return self
 
     def _both_sides(self) -> bool:
-        """Whether some pair of symbols is held out and some is not; tried on at most a million pairs."""
-        keys, values = torch.arange(min(self.num_keys, 1000)), torch.arange(min(self.num_values, 1000))
+        """Whether some pair of symbols is held out and some is not; tried on at most 90,000 pairs."""
+        keys, values = torch.arange(min(self.num_keys, 300)), torch.arange(min(self.num_values, 300))
         held = self._held_out(FIRST_SYMBOL + keys[:, None], FIRST_SYMBOL + self.num_keys + values[None, :])
         return bool(held.any()) and not bool(held.all())
 

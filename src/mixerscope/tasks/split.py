@@ -19,13 +19,13 @@ def mixed(values: NDArray[np.integer]) -> NDArray[np.uint64]:
 
 def as_share(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Hashes as numbers in [0, 1)."""
-    return (hashes >> np.uint64(11)) * 2.0**-53
+    return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def held_out_pairs(
     query: NDArray[np.integer], answer: NDArray[np.integer], share: float, seed: int
 ) -> NDArray[np.bool_]:
-    """Whether each (query, answer) pair of tokens is kept for the test set: each pair independently, with chance `share`."""
+    """Whether each (query, answer) pair of tokens is kept for the test set: each independently, with chance `share`."""
     pair = (query.astype(np.uint64) << np.uint64(32)) | answer.astype(np.uint64)
     return as_share(mixed(pair ^ mixed(np.array([seed])))) < share
 
