@@ -162,17 +162,21 @@ class Task(Spec):
         first, count = self.symbol_class(slot, symbols)
         if not change_answer:
             return self._with_other_symbol(batch, slot, rng, first, count, avoid_present)
-        targets = batch.scored()[1]
         pending, tokens = torch.arange(len(batch)), batch.tokens.clone()
         for _ in range(MOST_REDRAWS):
             drawn = self._with_other_symbol(batch[pending], slot, rng, first, count, avoid_present)
             tokens[pending] = drawn.tokens
-            pending = pending[(self.read_answers(drawn) == targets[pending]).any(1)]
+            pending = pending[~self.answer_changes(drawn)]
             if len(pending) == 0:
                 return replace(batch, tokens=tokens)
         raise UserError(
-            f"change_answer: {len(pending)} of {len(batch)} documents kept their answer whatever stood at {slot!r}"
+            f"change_answer: {len(pending)} of {len(batch)} documents keep their answer whatever stands at {slot!r};"
+            " `answer_changes` says which a corruption left as they were"
         )
+
+    def answer_changes(self, batch: Batch) -> Tensor:
+        """[n] whether a corrupted document no longer has the answer to its first query that its targets say."""
+        return self.read_answers(batch)[:, 0] != batch.scored()[1][:, 0]
 
     def read_answers(self, batch: Batch) -> Tensor:
         """What `solve` finds, also in a document that `corrupt` has made and `sample` never would."""
