@@ -81,14 +81,20 @@ def test_global_random_state_is_neither_read_nor_changed(name, preset):
         return batch.sha256(), task.corrupt(batch, task.slots[-1], generator(6)).sha256()
 
     expected = hashes()
-    torch.manual_seed(99)
-    np.random.seed(99)  # noqa: NPY002
-    random.seed(99)
-    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
-    assert hashes() == expected
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert (np.random.get_state()[1] == before[1]).all()  # noqa: NPY002
-    assert random.getstate() == before[2]
+    before = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        torch.manual_seed(99)
+        np.random.seed(99)  # noqa: NPY002
+        random.seed(99)
+        scrambled = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()  # noqa: NPY002
+        assert hashes() == expected
+        assert torch.equal(torch.get_rng_state(), scrambled[0])
+        assert np.random.get_state()[1].tobytes() == scrambled[1]  # noqa: NPY002
+        assert random.getstate() == scrambled[2]
+    finally:
+        torch.set_rng_state(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        random.setstate(before[2])
 
 
 def rows(batch):

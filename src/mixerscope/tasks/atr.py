@@ -116,11 +116,14 @@ class ATR(Task):
             raise ValueError(f"no string of the grammar has the {SHORTEST} symbols that a query needs")
         if self.split_seed and not self.held_out:
             raise ValueError(f"split_seed = {self.split_seed} has no use without held_out")
-        for split in ("train", "test") if self.held_out else ("train",):
+        splits: tuple[Split, ...] = ("train", "dev", "test")
+        for split in splits if self.held_out or self.disjoint else splits[:1]:
             trial = _Tally()
-            self._draw(TRIAL, stream(0, "trial"), split, trial)
+            found = self._draw(TRIAL, stream(0, "trial"), split, trial)
             if not trial.usable:
                 raise ValueError(f"none of {TRIAL} drawn documents can be used: {self._reason(trial, split)}")
+            if not len(found):
+                raise ValueError(f"the grammar has too few documents: none is left for {split} with disjoint = True")
         return self
 
     @cached_property

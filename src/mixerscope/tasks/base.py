@@ -25,6 +25,8 @@ MOST_REDRAWS = 100
 """How often `corrupt(change_answer=True)` draws again before it gives up on a document."""
 LEAST_ACCEPTED = 0.01
 """Share of drawn documents that must be usable; a task below it stops instead of looping."""
+LEAST_KEPT = 0.002
+"""The same for those that also belong to the split asked for."""
 TRIED_BEFORE_STOPPING = 2000
 
 Split = Literal["train", "dev", "test"]
@@ -270,5 +272,7 @@ def collect(n: int, draw: Callable[[int], tuple[Batch, int]], chunk: int, why: C
         tried, usable, have = tried + size, usable + good, have + len(batch)
         if tried >= TRIED_BEFORE_STOPPING and usable < LEAST_ACCEPTED * tried:
             raise UserError(f"only {usable} of {tried} drawn documents can be used: {why()}")
+        if tried >= TRIED_BEFORE_STOPPING and have < LEAST_KEPT * tried:
+            raise UserError(f"only {have} of {tried} drawn documents belong to this split; draw without `disjoint`")
         parts.append(batch)
     return join(parts)[:n]
