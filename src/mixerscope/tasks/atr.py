@@ -86,7 +86,7 @@ class ATR(Task):
     """How the grammar is drawn, or the grammar itself."""
     relations: tuple[str, ...] = ("parent",)
     """What can be asked; one is drawn for each document among those it has an eligible query for."""
-    max_symbols: int = Field(default=1019, ge=SHORTEST)
+    max_symbols: int = Field(default=1019, ge=SHORTEST, le=30_000)
     """Longer strings are drawn again. The paper says 1024; with five tokens around it 1019 fits 1024 positions."""
     held_out: float = Field(default=0.0, ge=0, lt=1)
     """Chance of each (query, answer) pair of symbols to be asked in the test split only."""
@@ -219,7 +219,7 @@ class ATR(Task):
         sizes, starts = forest.sizes[wanted], forest.starts[wanted]
         n, width = len(sizes), int(sizes.max(initial=0)) + self._around
         tokens = np.zeros((n, width), dtype=np.int64)
-        parents = np.full((n, width), -1, dtype=np.int64)
+        parents = np.full((n, width), -1, dtype=np.int16)  # a large sample is mostly padding; keep it small
         flat = np.flatnonzero(wanted[documents])
         row = np.repeat(np.arange(n), sizes)
         shift = 1 - starts[row]  # BOS stands in front
@@ -262,11 +262,11 @@ class ATR(Task):
 
     def solve(self, batch: Batch) -> Tensor:
         """[n, 1] answers, read from the tokens and the recorded trees once these are known to derive the strings."""
-        check_trees(self.rules, batch.tokens.numpy(), batch.labels["parents"].numpy())
+        check_trees(self.rules, batch.tokens.numpy(), batch.labels["parents"].long().numpy())
         return self.read_answers(batch)
 
     def read_answers(self, batch: Batch) -> Tensor:
-        tokens, parents = batch.tokens, batch.labels["parents"]
+        tokens, parents = batch.tokens, batch.labels["parents"].long()
         divider = (tokens == EOS).int().argmax(1, keepdim=True)
         query = tokens.gather(1, divider + 1)
         named = tokens.gather(1, divider + 2) - FIRST_SYMBOL - self.rules.num_terminals

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.spec.base import Spec
@@ -246,7 +245,12 @@ def join(batches: Sequence[Batch]) -> Batch:
     def wide(tensors: list[Tensor], fill: int) -> Tensor:
         if tensors[0].dim() == 1:
             return torch.cat(tensors)
-        return torch.cat([F.pad(tensor, (0, width - tensor.shape[1]), value=fill) for tensor in tensors])
+        joined = torch.full((sum(map(len, tensors)), width), fill, dtype=tensors[0].dtype)
+        start = 0
+        for tensor in tensors:
+            joined[start : start + len(tensor), : tensor.shape[1]] = tensor
+            start += len(tensor)
+        return joined
 
     first = batches[0]
     return Batch(
