@@ -9,6 +9,7 @@ import pytest
 
 from mixerscope.errors import UserError
 from mixerscope.tasks import AR, ATR, NGram, SelectiveCopy, export, guessing_baselines
+from mixerscope.tasks.baselines import ceiling
 from mixerscope.tasks.render import document, explanation, pieces, tree_lines
 from tests.tasks.every import PRESETS, generator, task_of
 
@@ -34,6 +35,14 @@ def test_baselines_find_what_can_be_guessed():
     root = accuracies(ATR.preset("paper"))["position only"]
     assert root.rule == "the token 2 before the query"
     assert 0.3 < root.accuracy < 0.6
+
+
+def test_ceiling_is_below_one_where_strings_have_several_derivations():
+    assert ceiling(AR(), n=50) == 1.0
+    task = ATR(grammar={"seed": 1})
+    expected = 1 - task.ambiguous(task.sample(2000, generator(5), "test")).double().mean().item()
+    assert 0.85 < ceiling(task) < 1.0
+    assert ceiling(task) == pytest.approx(expected, abs=0.03)
 
 
 def test_baselines_are_the_same_again():

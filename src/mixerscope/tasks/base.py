@@ -175,6 +175,10 @@ class Task(Spec):
             " `answer_changes` says which a corruption left as they were"
         )
 
+    def ambiguous(self, batch: Batch) -> Tensor:
+        """[n] whether a document could also mean another answer, so that no model can know; none by default."""
+        return torch.zeros(len(batch), dtype=torch.bool)
+
     def answer_changes(self, batch: Batch) -> Tensor:
         """[n] whether a corrupted document no longer has the answer to its first query that its targets say."""
         return self.read_answers(batch)[:, 0] != batch.scored()[1][:, 0]

@@ -36,6 +36,12 @@ def guessing_baselines(
     return guesses
 
 
+def ceiling(task: Task, *, seed: int = 0, n: int = 1000) -> float:
+    """The share of documents that mean one answer only: the most a model can be sure to get right."""
+    batch = task.sample(n, stream(seed, "ceiling"), "test")
+    return 1.0 - _share(task.ambiguous(batch))
+
+
 Asked = tuple[Tensor, Tensor, Tensor]
 """[n, t] tokens, [n] scored positions, [n] answers."""
 
