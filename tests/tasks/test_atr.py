@@ -188,6 +188,20 @@ def test_trees_that_do_not_derive_their_string_are_found(head):
         check_trees(task.rules, other[:1], parents[:1])
 
 
+def test_a_tree_whose_phrases_cross_is_no_derivation():
+    grammar = Grammar(
+        num_terminals=2,
+        bodies=(((-2, -2),), ((0,),)),
+        weights=((1.0,), (1.0,)),
+        head_weights=((0.0, 1.0), (1.0, 0.0)),
+    )
+    tokens = np.array([[1, 3, 3, 3, 3, 4, 2]])
+    check_trees(grammar, tokens, np.array([[-1, 2, 5, 4, 5, -1, -1]]))
+    # Every symbol still has the children of some rule, but the phrase that ends at 4 encloses another one's symbols.
+    with pytest.raises(ValueError, match="does not derive"):
+        check_trees(grammar, tokens, np.array([[-1, 4, 3, 5, 5, -1, -1]]))
+
+
 def test_solve_refuses_a_tree_that_does_not_fit():
     task = ATR()
     batch = task.sample(50, generator(0))
