@@ -14,7 +14,7 @@ ROOMS = {
     "errors": 0,
     "registry": 0,
     "spec": 0,
-    "randomness": 1,
+    "randomness": 0,
     "provenance": 1,
     "sites": 1,
     "tasks": 1,

@@ -204,6 +204,13 @@ TASKS = Registry(
     "task",
     {
         "ar": ("mixerscope.tasks.ar:AR", "associative recall: key-value pairs, then a query"),
+        "atr": ("mixerscope.tasks.atr:ATR", "associative treecall: a string with a hidden tree, then a query about it"),
+        "mqar": ("mixerscope.tasks.mqar:MQAR", "associative recall with many queries among fillers"),
+        "ngram": ("mixerscope.tasks.ngram:NGram", "what followed these symbols the last time they stood in the text"),
+        "selective_copy": (
+            "mixerscope.tasks.selective_copy:SelectiveCopy",
+            "copy the few symbols that are scattered among fillers",
+        ),
     },
 )
 REGISTRIES = {registry.kind: registry for registry in (MIXERS, ARCHITECTURES, TASKS)}

@@ -51,7 +51,7 @@ def test_any_change_gives_another_id(changed: dict):
     ("data", "sentence"),
     [
         ({"model": {"architecture": "mambo"}}, "model: no architecture named 'mambo'; did you mean 'mamba'"),
-        ({"task": "arr"}, "task: no task named 'arr'; did you mean 'ar'?"),
+        ({"task": "arr"}, "task: no task named 'arr'; did you mean 'ar' or 'atr'?"),
         ({"trian": {}}, "RunSpec has no field 'trian'; did you mean 'train'?"),
         ({"train": {"stepz": 3}}, "train: TrainSpec has no field 'stepz'; did you mean 'steps'?"),
         ({"task": {"name": "ar", "num_pair": 3}}, "task: "),
@@ -64,7 +64,10 @@ def test_any_change_gives_another_id(changed: dict):
             {"model": {"architecture": "mamba", "options": {"d_conv": "x"}}},
             "model: Mamba option d_conv: input should be",
         ),
-        ({"task": {"name": "ar", "num_pairs": 9, "num_keys": 8}}, "task: num_pairs = 9 needs as many distinct symbols"),
+        (
+            {"task": {"name": "ar", "num_pairs": 9, "num_keys": 8}},
+            "task: num_pairs = 9 needs 9 distinct symbols, but num_keys = 8",
+        ),
     ],
 )
 def test_wrong_input_is_one_sentence(data: dict, sentence: str):

@@ -26,7 +26,7 @@ class Spec(BaseModel):
 
     def changed(self, **fields: Any) -> Any:
         """A copy with some fields changed, validated anew."""
-        return type(self).model_validate({**dict(self), **fields})
+        return type(self).model_validate({**{name: getattr(self, name) for name in type(self).model_fields}, **fields})
 
 
 def canonical_json(value: Any) -> str:

@@ -1,6 +1,26 @@
 """Synthetic tasks, usable on their own: `AR(num_pairs=16).sample(1000, rng)`."""
 
 from mixerscope.tasks.ar import AR
+from mixerscope.tasks.atr import ATR
 from mixerscope.tasks.base import UNSCORED, Batch, Task
+from mixerscope.tasks.baselines import guessing_baselines
+from mixerscope.tasks.export import export
+from mixerscope.tasks.grammar import Grammar, GrammarRecipe
+from mixerscope.tasks.mqar import MQAR
+from mixerscope.tasks.ngram import NGram
+from mixerscope.tasks.selective_copy import SelectiveCopy
 
-__all__ = ["AR", "UNSCORED", "Batch", "Task"]
+__all__ = [
+    "AR",
+    "ATR",
+    "MQAR",
+    "UNSCORED",
+    "Batch",
+    "Grammar",
+    "GrammarRecipe",
+    "NGram",
+    "SelectiveCopy",
+    "Task",
+    "export",
+    "guessing_baselines",
+]

@@ -2,18 +2,31 @@
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
-from mixerscope.errors import UnknownName
+from mixerscope.errors import UnknownName, UserError
 from mixerscope.spec.base import Spec
 
 UNSCORED = -100
 """Target of a position that is not scored."""
+
+PAD, BOS, EOS = 0, 1, 2
+FIRST_SYMBOL = 3
+"""Tokens below this one mean the same in every task."""
+SPECIAL_NAMES = ("PAD", "BOS", "EOS")
+
+MOST_REDRAWS = 100
+"""How often `corrupt(change_answer=True)` draws again before it gives up on a document."""
+LEAST_ACCEPTED = 0.01
+"""Share of drawn documents that must be usable; a task below it stops instead of looping."""
+LEAST_KEPT = 0.002
+"""The same for those that also belong to the split asked for."""
+TRIED_BEFORE_STOPPING = 2000
 
 Split = Literal["train", "dev", "test"]
 Symbols = Literal["query-class", "slot-class"]
@@ -30,7 +43,7 @@ class Batch:
     roles: Mapping[str, Tensor] = field(default_factory=dict)
     """Name to [n] positions: where in each document the key, the value, the query, ... stand."""
     labels: Mapping[str, Tensor] = field(default_factory=dict)
-    """Name to [n] facts about each document, for grouping results."""
+    """Name to [n] facts about each document, for grouping results; [n, t] where each token has its own."""
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -77,6 +90,16 @@ class Batch:
 class Task(Spec):
     """A synthetic task. Fields are its only configuration; all randomness comes from the generator passed in."""
 
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Named settings: name to the fields that differ from the defaults."""
+
+    @classmethod
+    def preset(cls, name: str) -> Self:
+        """The task with the fields of a named preset."""
+        if name not in cls.presets:
+            raise UnknownName(f"preset of {cls.__name__}", name, cls.presets)
+        return cls.model_validate(dict(cls.presets[name]))
+
     @property
     @abstractmethod
     def vocab_size(self) -> int:
@@ -97,17 +120,6 @@ class Task(Spec):
         """n documents."""
 
     @abstractmethod
-    def corrupt(
-        self,
-        batch: Batch,
-        slot: str,
-        rng: torch.Generator,
-        symbols: Symbols = "query-class",
-        avoid_present: bool = False,
-    ) -> Batch:
-        """The counterfactual: the same documents with the token at `slot` changed, targets as they were."""
-
-    @abstractmethod
     def solve(self, batch: Batch) -> Tensor:
         """[n, q] answers to the scored positions, found from the documents alone, not from how they were made."""
 
@@ -115,9 +127,75 @@ class Task(Spec):
     def symbol(self, token: int) -> str:
         """A token as people write it."""
 
+    @abstractmethod
+    def symbol_class(self, slot: str, symbols: Symbols) -> tuple[int, int]:
+        """First token and number of tokens of the class from which `corrupt` draws for a slot."""
+
     def single_query(self) -> "Task":
         """The same task with one query per document, on which models are evaluated and taken apart."""
         return self
+
+    def batches(
+        self, size: int, rng: torch.Generator, split: Split = "train", count: int | None = None
+    ) -> Iterator[Batch]:
+        """Batches of `size` fresh documents, `count` of them or without end."""
+        made = 0
+        while count is None or made < count:
+            yield self.sample(size, rng, split)
+            made += 1
+
+    def corrupt(
+        self,
+        batch: Batch,
+        slot: str,
+        rng: torch.Generator,
+        symbols: Symbols = "query-class",
+        avoid_present: bool = False,
+        change_answer: bool = False,
+    ) -> Batch:
+        """The counterfactual: the same documents with the token at `slot` changed, targets as they were.
+
+        The new token is uniform over the others of its class; `avoid_present` leaves out those that stand in the
+        document, `change_answer` those with which the document still has the answer it had.
+        """
+        if slot not in self.slots:
+            raise UnknownName("slot", slot, self.slots)
+        first, count = self.symbol_class(slot, symbols)
+        if not change_answer:
+            return self._with_other_symbol(batch, slot, rng, first, count, avoid_present)
+        pending, tokens = torch.arange(len(batch)), batch.tokens.clone()
+        for _ in range(MOST_REDRAWS):
+            drawn = self._with_other_symbol(batch[pending], slot, rng, first, count, avoid_present)
+            tokens[pending] = drawn.tokens
+            pending = pending[~self.answer_changes(drawn)]
+            if len(pending) == 0:
+                return replace(batch, tokens=tokens)
+        raise UserError(
+            f"change_answer: {len(pending)} of {len(batch)} documents keep their answer whatever stands at {slot!r};"
+            " `answer_changes` says which a corruption left as they were"
+        )
+
+    def ambiguous(self, batch: Batch) -> Tensor:
+        """[n] whether a document could also mean another answer, so that no model can know; none by default."""
+        return torch.zeros(len(batch), dtype=torch.bool)
+
+    def answer_changes(self, batch: Batch) -> Tensor:
+        """[n] whether a corrupted document no longer has the answer to its first query that its targets say."""
+        return self.read_answers(batch)[:, 0] != batch.scored()[1][:, 0]
+
+    def read_answers(self, batch: Batch) -> Tensor:
+        """What `solve` finds, also in a document that `corrupt` has made and `sample` never would."""
+        return self.solve(batch)
+
+    @staticmethod
+    def _with_other_symbol(
+        batch: Batch, slot: str, rng: torch.Generator, first: int, count: int, avoid_present: bool
+    ) -> Batch:
+        at = batch.role(slot)[:, None]
+        drawn = other_symbol(batch.tokens.gather(1, at)[:, 0], first, count, rng)
+        if avoid_present:
+            drawn = redraw_present(batch.tokens, drawn, first, count, rng)
+        return replace(batch, tokens=batch.tokens.scatter(1, at, drawn[:, None]))
 
 
 def other_symbol(original: Tensor, first: int, count: int, rng: torch.Generator) -> Tensor:
@@ -138,7 +216,7 @@ def redraw_present(tokens: Tensor, drawn: Tensor, first: int, count: int, rng: t
     free.scatter_(1, at.where(of_class, torch.full_like(at, count)), False)
     free = free[:, :count]
     if not bool(free.any(1).all()):
-        raise ValueError(f"avoid_present: some documents already hold all {count} symbols of the class")
+        raise UserError(f"avoid_present: some documents already hold all {count} symbols of the class")
     present = ~free.gather(1, (drawn - first)[:, None])[:, 0]
     if bool(present.any()):
         weights = free[present].to(torch.float32)
@@ -162,3 +240,47 @@ def distinct_rows(n: int, count: int, of: int, rng: torch.Generator) -> Tensor:
         if len(clash) == 0:
             return rows
         rows[clash] = torch.randint(of, (len(clash), count), generator=rng)
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """One batch of all documents, padded on the right to the longest."""
+    width = max(batch.tokens.shape[1] for batch in batches)
+
+    def wide(tensors: list[Tensor], fill: int) -> Tensor:
+        if tensors[0].dim() == 1:
+            return torch.cat(tensors)
+        joined = torch.full((sum(map(len, tensors)), width), fill, dtype=tensors[0].dtype)
+        start = 0
+        for tensor in tensors:
+            joined[start : start + len(tensor), : tensor.shape[1]] = tensor
+            start += len(tensor)
+        return joined
+
+    first = batches[0]
+    return Batch(
+        wide([batch.tokens for batch in batches], PAD),
+        wide([batch.targets for batch in batches], UNSCORED),
+        {name: wide([batch.roles[name] for batch in batches], 0) for name in first.roles},
+        {name: wide([batch.labels[name] for batch in batches], -1) for name in first.labels},
+    )
+
+
+def collect(n: int, draw: Callable[[int], tuple[Batch, int]], chunk: int, why: Callable[[], str]) -> Batch:
+    """n documents from a sampler that rejects some: `draw(m)` returns the usable ones and how many of m those are.
+
+    Draws that are usable but not wanted (they belong to another split) count as usable and are simply not in the batch.
+    """
+    parts: list[Batch] = []
+    have = tried = usable = 0
+    while have < n or not parts:
+        # The share kept so far says how many to draw for the rest; a few more spare most of the last rounds.
+        missing = (n - have) * max(1.0, tried / have if have else 1.0)
+        size = max(16, min(chunk, int(1.1 * missing) + 1))
+        batch, good = draw(size)
+        tried, usable, have = tried + size, usable + good, have + len(batch)
+        if tried >= TRIED_BEFORE_STOPPING and usable < LEAST_ACCEPTED * tried:
+            raise UserError(f"only {usable} of {tried} drawn documents can be used: {why()}")
+        if tried >= TRIED_BEFORE_STOPPING and have < LEAST_KEPT * tried:
+            raise UserError(f"only {have} of {tried} drawn documents belong to this split; draw without `disjoint`")
+        parts.append(batch)
+    return join(parts)[:n]

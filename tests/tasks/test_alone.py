@@ -1,0 +1,125 @@
+"""Tasks without the rest of Mixerscope: guessing baselines, text, files."""
+
+import json
+import subprocess
+import sys
+
+import polars
+import pytest
+
+from mixerscope.errors import UserError
+from mixerscope.tasks import AR, ATR, NGram, SelectiveCopy, export, guessing_baselines
+from mixerscope.tasks.baselines import ceiling
+from mixerscope.tasks.render import document, explanation, pieces, tree_lines
+from tests.tasks.every import PRESETS, generator, task_of
+
+
+def accuracies(task, **sizes):
+    return {guess.name: guess for guess in guessing_baselines(task, **sizes)}
+
+
+def test_baselines_of_recall_are_one_in_the_number_of_pairs():
+    guesses = accuracies(AR(num_pairs=4, num_keys=8, num_values=8, num_queries=2))
+    assert guesses["position only"].accuracy == pytest.approx(1 / 4, abs=0.04)
+    assert guesses["most frequent answer"].accuracy == pytest.approx(1 / 8, abs=0.03)
+    assert guesses["last 1 token"].accuracy == pytest.approx(1 / 8, abs=0.03)
+
+
+def test_baselines_find_what_can_be_guessed():
+    # One pair: the answer always stands at position 2. Two symbols that follow each other: the last token tells all.
+    assert accuracies(AR(num_pairs=1))["position only"].accuracy == 1.0
+    assert accuracies(AR(num_pairs=1))["position only"].rule == "the token at position 2"
+    last = accuracies(AR(num_pairs=2, num_keys=2, num_values=2), last=(1, 5))
+    assert last["last 1 token"].accuracy == pytest.approx(0.5, abs=0.05)
+    assert last["last 5 tokens"].accuracy == 1.0
+    root = accuracies(ATR.preset("paper"))["position only"]
+    assert root.rule == "the token 2 before the query"
+    assert 0.3 < root.accuracy < 0.6
+
+
+def test_ceiling_is_below_one_where_strings_have_several_derivations():
+    assert ceiling(AR(), n=50) == 1.0
+    task = ATR(grammar={"seed": 1})
+    expected = 1 - task.ambiguous(task.sample(2000, generator(5), "test")).double().mean().item()
+    assert 0.85 < ceiling(task) < 1.0
+    assert ceiling(task) == pytest.approx(expected, abs=0.03)
+
+
+def test_baselines_are_the_same_again():
+    assert guessing_baselines(NGram(), fit=500, score=200) == guessing_baselines(NGram(), fit=500, score=200)
+    assert guessing_baselines(NGram(), fit=500, score=200) != guessing_baselines(NGram(), fit=500, score=200, seed=1)
+
+
+@pytest.mark.parametrize(("name", "preset"), PRESETS)
+def test_documents_as_text(name, preset):
+    task = task_of(name, preset)
+    batch = task.sample(3, generator(0))
+    for i in range(3):
+        shown = pieces(task, batch, i)
+        roles = {piece.role for piece in shown if piece.role}
+        at = {role: int(positions[i]) for role, positions in batch.roles.items()}
+        assert len(roles) == len(set(at.values()))
+        for role in roles:
+            assert shown[at[role]].role == role
+        plain = json.loads(json.dumps(document(task, batch, i)))
+        assert plain["symbols"] == [piece.symbol for piece in shown]
+        assert plain["roles"] == at
+        answer = task.symbol(next(iter(plain["targets"].values())))
+        assert f"asks for {answer}, which stands at {at['value']}" in explanation(task, batch, i)
+
+
+def test_a_tree_is_drawn_with_one_line_for_each_symbol():
+    task = ATR.preset("paper")
+    batch = task.sample(20, generator(0))
+    for i in range(20):
+        lines = tree_lines(task, batch, i)
+        size = int(batch.labels["length"][i])
+        assert len(lines) == size
+        assert lines[0].startswith(f"{task.symbol(int(batch.tokens[i, size]))} @{size}")
+        # Indentation is depth: three columns a level.
+        for line in lines:
+            symbol = line.lstrip("│├└─ ")
+            at = int(symbol.split("@")[1].split()[0])
+            depth, up = 0, at
+            while (up := int(batch.labels["parents"][i, up])) >= 0:
+                depth += 1
+            assert len(line) - len(symbol) == 3 * depth
+    assert sum("<- key" in line for line in lines) == 1
+    assert tree_lines(AR(), AR().sample(1, generator(0)), 0) == []
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("task", [ATR.preset("paper"), SelectiveCopy(num_queries=2)])
+def test_export_holds_what_was_sampled(tmp_path, suffix, task):
+    path = export(task, tmp_path / f"documents{suffix}", 30, generator(0))
+    batch = task.sample(30, generator(0))
+    if suffix == ".jsonl":
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+    else:
+        rows = polars.read_parquet(path).to_dicts()
+    assert [row["tokens"] for row in rows] == batch.tokens.tolist()
+    assert [row["targets"] for row in rows] == batch.targets.tolist()
+    for name, at in batch.roles.items():
+        assert [row[f"role_{name}"] for row in rows] == at.tolist()
+    for name, label in batch.labels.items():
+        assert [row[f"label_{name}"] for row in rows] == label.tolist()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_export_refuses_other_files_and_writes_nothing(tmp_path):
+    with pytest.raises(UserError, match=r"must end in .jsonl or .parquet"):
+        export(AR(), tmp_path / "documents.csv", 3, generator(0))
+    with pytest.raises(UserError, match="there is no folder"):
+        export(AR(), tmp_path / "nowhere" / "documents.jsonl", 3, generator(0))
+    assert not list(tmp_path.iterdir())
+
+
+def test_tasks_import_without_tables_and_terminals():
+    code = (
+        "import sys\n"
+        "for name in ('polars', 'rich', 'altair', 'cyclopts', 'jinja2'): sys.modules[name] = None\n"
+        "from mixerscope.tasks import ATR; import torch\n"
+        "import mixerscope.tasks.render\n"
+        "ATR().sample(2, torch.Generator().manual_seed(0))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

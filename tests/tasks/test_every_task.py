@@ -1,0 +1,221 @@
+"""What holds for every preset of every task: solver, roles, seeds, splits, counterfactuals."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mixerscope.errors import UnknownName, UserError
+from mixerscope.registry import TASKS
+from mixerscope.tasks import ATR, UNSCORED
+from mixerscope.tasks.base import BOS, PAD
+from tests.tasks.every import BUILT_IN, PRESETS, generator, task_of
+
+GOLDEN = Path(__file__).with_name("golden.json")
+"""sha256 of 200 documents of each preset, seed 0; a change of these is a change of everybody's data."""
+
+every_preset = pytest.mark.parametrize(("name", "preset"), PRESETS)
+
+
+@every_preset
+def test_solver_finds_the_label_in_10000_documents(name, preset):
+    task = task_of(name, preset)
+    batch = task.sample(10_000, generator(1))
+    assert len(batch) == 10_000
+    assert torch.equal(task.solve(batch), batch.scored()[1])
+
+
+@every_preset
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_solver_finds_the_label_in_the_other_splits(name, preset, split):
+    task = task_of(name, preset)
+    batch = task.sample(500, generator(2), split)
+    assert torch.equal(task.solve(batch), batch.scored()[1])
+
+
+@every_preset
+def test_documents_are_what_they_say(name, preset):
+    task = task_of(name, preset)
+    batch = task.sample(300, generator(3))
+    assert batch.tokens.dtype == batch.targets.dtype == torch.int64
+    assert int(batch.tokens.min()) >= 0
+    assert int(batch.tokens.max()) < task.vocab_size
+    assert batch.tokens.shape[1] <= task.max_length
+    assert (batch.tokens[:, 0] == BOS).all()
+    positions, targets = batch.scored()
+    for role, at in batch.roles.items():
+        assert (batch.tokens.gather(1, at[:, None]) != PAD).all(), role
+    single = task.single_query()
+    one = single.sample(200, generator(4))
+    at, answer = one.answers()
+    if "relation" not in one.roles:
+        assert torch.equal(at, one.role("query"))
+    # The answer stands at the value, and nothing behind the scored position was needed to know it.
+    assert torch.equal(one.tokens.gather(1, one.role("value")[:, None])[:, 0], answer)
+    assert (one.role("value") < at).all()
+    assert (targets[:, 0] != UNSCORED).all()
+    assert (positions[:, 0] >= batch.role("query")).all()
+    assert {task.symbol(token) for token in range(task.vocab_size)} >= {"PAD", "BOS", "EOS"}
+    assert len({task.symbol(token) for token in range(task.vocab_size)}) == task.vocab_size
+
+
+@every_preset
+def test_same_seed_same_bytes(name, preset):
+    task = task_of(name, preset)
+    assert json.loads(GOLDEN.read_text())[f"{name}/{preset}"] == task.sample(200, generator(0)).sha256()
+
+
+def test_golden_file_names_every_preset_and_no_other():
+    assert set(json.loads(GOLDEN.read_text())) == {f"{name}/{preset}" for name, preset in PRESETS}
+
+
+@every_preset
+def test_global_random_state_is_neither_read_nor_changed(name, preset):
+    task = task_of(name, preset)
+
+    def hashes():
+        batch = task.sample(64, generator(5))
+        return batch.sha256(), task.corrupt(batch, task.slots[-1], generator(6)).sha256()
+
+    expected = hashes()
+    before = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        torch.manual_seed(99)
+        np.random.seed(99)  # noqa: NPY002
+        random.seed(99)
+        scrambled = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()  # noqa: NPY002
+        assert hashes() == expected
+        assert torch.equal(torch.get_rng_state(), scrambled[0])
+        assert np.random.get_state()[1].tobytes() == scrambled[1]  # noqa: NPY002
+        assert random.getstate() == scrambled[2]
+    finally:
+        torch.set_rng_state(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        random.setstate(before[2])
+
+
+def rows(batch):
+    """Documents as hashable values, without padding."""
+    return [tuple(row[: max(i for i, token in enumerate(row) if token) + 1]) for row in batch.tokens.tolist()]
+
+
+@every_preset
+def test_splits_are_disjoint_and_samples_distinct(name, preset):
+    task = task_of(name, preset)
+    train, dev, test = (
+        rows(task.sample(2000, generator(seed), split)) for seed, split in enumerate(("train", "dev", "test"))
+    )
+    if isinstance(task, ATR):
+        # Short strings are frequent ones. They do repeat, and across splits unless the task is told to be disjoint.
+        assert len(set(train)) > 0.7 * len(train)
+        assert not set(train) & set(test) or not (task.disjoint or task.held_out)
+        assert not set(train) & set(dev) or not task.disjoint
+        return
+    assert len(set(train)) == len(train)
+    assert not set(train) & set(dev)
+    assert not set(train) & set(test)
+    assert not set(dev) & set(test)
+
+
+@every_preset
+def test_corrupt_changes_exactly_the_token_at_the_slot(name, preset):
+    task = task_of(name, preset).single_query()
+    batch = task.sample(2000, generator(7))
+    for slot in task.slots:
+        for symbols in ("query-class", "slot-class"):
+            other = task.corrupt(batch, slot, generator(8), symbols)
+            changed = other.tokens != batch.tokens
+            assert (changed.sum(1) == 1).all()
+            assert torch.equal(changed.int().argmax(1), batch.role(slot))
+            assert torch.equal(other.targets, batch.targets)
+            first, count = task.symbol_class(slot, symbols)
+            new = other.tokens.gather(1, batch.role(slot)[:, None])
+            assert ((new >= first) & (new < first + count)).all()
+
+
+@every_preset
+def test_corrupt_can_be_made_to_change_the_answer(name, preset):
+    task = task_of(name, preset).single_query()
+    batch = task.sample(500, generator(9))
+    for slot in task.slots:
+        # Where an earlier occurrence of the query has the same answer, no symbol at the key changes it.
+        possible = torch.stack(
+            [task.answer_changes(task.corrupt(batch, slot, generator(seed))) for seed in range(20)]
+        ).any(0)
+        assert possible.float().mean() > 0.6
+        some = batch[possible]
+        other = task.corrupt(some, slot, generator(10), change_answer=True)
+        assert ((other.tokens != some.tokens).sum(1) == 1).all()
+        assert (task.read_answers(other) != some.scored()[1]).all()
+        if not possible.all():
+            with pytest.raises(UserError, match="keep their answer"):
+                task.corrupt(batch, slot, generator(10), change_answer=True)
+
+
+def test_change_answer_draws_again_where_the_plain_draw_does_not_suffice():
+    task = TASKS.load("ngram")(length=12, num_symbols=3, n=2)
+    batch = task.sample(500, generator(0))
+    unlucky = ~task.answer_changes(task.corrupt(batch, "key", generator(1)))
+    lucky = task.answer_changes(task.corrupt(batch, "key", generator(2)))
+    both = batch[unlucky & lucky]
+    assert len(both) > 5
+    assert task.answer_changes(task.corrupt(both, "key", generator(1), change_answer=True)).all()
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_corrupt_can_avoid_symbols_of_the_document(name):
+    task = {
+        "ar": TASKS.load("ar")(num_pairs=4, num_keys=8, num_values=8),
+        "mqar": TASKS.load("mqar")(num_pairs=4, num_queries=2, num_keys=8, num_values=8),
+        "atr": ATR(max_symbols=12),
+        "ngram": TASKS.load("ngram")(length=8, num_symbols=10),
+        "selective_copy": TASKS.load("selective_copy")(num_copied=4, num_symbols=6),
+    }[name]
+    batch = task.sample(500, generator(11))
+    plain_hits = 0
+    for slot in task.slots:
+        at = batch.role(slot)[:, None]
+        plain = task.corrupt(batch, slot, generator(12)).tokens.gather(1, at)
+        plain_hits += int((plain == batch.tokens).any(1).sum())
+        avoided = task.corrupt(batch, slot, generator(12), avoid_present=True).tokens.gather(1, at)
+        assert not (avoided == batch.tokens).any()
+    assert plain_hits > 0  # without the option such symbols do come
+
+
+def test_corrupt_draws_the_other_symbols_uniformly():
+    task = ATR()
+    batch = task.sample(1, generator(0))
+    batch = batch[torch.zeros(20_000, dtype=torch.int64)]
+    at = batch.role("key")[:, None]
+    drawn = task.corrupt(batch, "key", generator(1)).tokens.gather(1, at)[:, 0]
+    counts = torch.bincount(drawn, minlength=task.vocab_size)
+    assert counts[batch.tokens[0, at[0, 0]]] == 0
+    used = counts[counts > 0]
+    assert len(used) == task.rules.num_terminals - 1
+    assert (used - 20_000 / 19).abs().max() < 5 * (20_000 / 19) ** 0.5
+
+
+def test_impossible_corruptions_are_refused():
+    task = TASKS.load("ngram")(length=40, num_symbols=2)
+    batch = task.sample(50, generator(0))
+    with pytest.raises(UserError, match="already hold all 2 symbols"):
+        task.corrupt(batch, "key", generator(0), avoid_present=True)
+    with pytest.raises(UnknownName, match="no slot named 'divider'"):
+        task.corrupt(batch, "divider", generator(0))
+
+
+def test_unknown_preset_names_the_known_ones():
+    with pytest.raises(UnknownName, match="did you mean 'paper'"):
+        ATR.preset("papr")
+
+
+def test_batches_are_fresh_and_counted():
+    task = TASKS.load("ar")(num_pairs=2)
+    batches = list(task.batches(8, generator(0), count=3))
+    assert [len(batch) for batch in batches] == [8, 8, 8]
+    assert len({batch.sha256() for batch in batches}) == 3
+    endless = task.batches(8, generator(0))
+    assert [next(endless).sha256() for _ in range(3)] == [batch.sha256() for batch in batches]
