@@ -166,7 +166,7 @@ def test_a_preset_is_named_behind_a_colon(cli):
     assert "└─" in out
     code, out, _ = cli("show", "ar:paper-as-written")
     assert code == 0
-    assert "67 tokens" in out
+    assert "69 tokens" in out
     code, out, err = cli("sample", "atr:papr")
     assert (code, out) == (2, "")
     assert "did you mean 'paper'" in err
