@@ -105,9 +105,10 @@ def rows(batch):
 @every_preset
 def test_splits_are_disjoint_and_samples_distinct(name, preset):
     task = task_of(name, preset)
-    train, dev, test = (
-        rows(task.sample(2000, generator(seed), split)) for seed, split in enumerate(("train", "dev", "test"))
-    )
+    train, dev, test = (rows(task.sample(2000, generator(0), split)) for split in ("train", "dev", "test"))
+    assert train != dev
+    assert train != test
+    assert dev != test
     if isinstance(task, ATR):
         # Short strings are frequent ones. They do repeat, and across splits unless the task is told to be disjoint.
         assert len(set(train)) > 0.7 * len(train)
@@ -118,6 +119,15 @@ def test_splits_are_disjoint_and_samples_distinct(name, preset):
     assert not set(train) & set(dev)
     assert not set(train) & set(test)
     assert not set(dev) & set(test)
+
+
+@every_preset
+def test_unknown_splits_and_symbol_classes_are_refused(name, preset):
+    task = task_of(name, preset).single_query()
+    with pytest.raises(UnknownName, match="no split named 'val'"):
+        task.sample(1, generator(0), "val")
+    with pytest.raises(UnknownName, match="no class of symbols named 'foo'"):
+        task.corrupt(task.sample(1, generator(0)), task.slots[0], generator(0), symbols="foo")
 
 
 @every_preset

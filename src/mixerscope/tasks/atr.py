@@ -21,6 +21,7 @@ from mixerscope.tasks.base import (
     Symbols,
     Task,
     collect,
+    split_generator,
 )
 from mixerscope.tasks.derivation import (
     Bools,
@@ -157,7 +158,7 @@ class ATR(Task):
         return FIRST_SYMBOL, self.rules.num_terminals
 
     def sample(self, n: int, rng: torch.Generator, split: Split = "train") -> Batch:
-        tally = _Tally()
+        tally, rng = _Tally(), split_generator(rng, split)
 
         def draw(size: int) -> tuple[Batch, int]:
             before = tally.usable

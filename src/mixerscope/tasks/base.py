@@ -4,12 +4,13 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor
 
 from mixerscope.errors import UnknownName, UserError
+from mixerscope.randomness import stream
 from mixerscope.spec.base import Spec
 
 UNSCORED = -100
@@ -29,7 +30,9 @@ LEAST_KEPT = 0.002
 TRIED_BEFORE_STOPPING = 2000
 
 Split = Literal["train", "dev", "test"]
+SPLITS = get_args(Split)
 Symbols = Literal["query-class", "slot-class"]
+SYMBOLS = get_args(Symbols)
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,8 @@ class Task(Spec):
         """
         if slot not in self.slots:
             raise UnknownName("slot", slot, self.slots)
+        if symbols not in SYMBOLS:
+            raise UnknownName("class of symbols", symbols, SYMBOLS)
         first, count = self.symbol_class(slot, symbols)
         if not change_answer:
             return self._with_other_symbol(batch, slot, rng, first, count, avoid_present)
@@ -201,6 +206,15 @@ class Task(Spec):
         if avoid_present:
             drawn = redraw_present(batch.tokens, drawn, first, count, rng)
         return replace(batch, tokens=batch.tokens.scatter(1, at, drawn[:, None]))
+
+
+def split_generator(rng: torch.Generator, split: Split) -> torch.Generator:
+    """The generator to draw a split's documents from, so that the same seed gives other documents in each split."""
+    if split not in SPLITS:
+        raise UnknownName("split", split, SPLITS)
+    if split == "train":
+        return rng
+    return stream(int(torch.randint(2**62, (1,), generator=rng)), "split", split)
 
 
 def other_symbol(original: Tensor, first: int, count: int, rng: torch.Generator) -> Tensor:

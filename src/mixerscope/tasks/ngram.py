@@ -16,6 +16,7 @@ from mixerscope.tasks.base import (
     Split,
     Symbols,
     Task,
+    split_generator,
 )
 
 LARGEST_CODE = 2**62
@@ -66,7 +67,7 @@ class NGram(Task):
         return FIRST_SYMBOL, self.num_symbols
 
     def sample(self, n: int, rng: torch.Generator, split: Split = "train") -> Batch:
-        shown = self.n - 1
+        shown, rng = self.n - 1, split_generator(rng, split)
         text = torch.randint(self.num_symbols, (n, self.length), generator=rng)
         windows = text.unfold(1, shown, 1)[:, :-1]  # [n, w, n - 1]: every context that has a follower
         code = (windows * self.num_symbols ** torch.arange(shown)).sum(2)

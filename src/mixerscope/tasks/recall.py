@@ -21,6 +21,7 @@ from mixerscope.tasks.base import (
     Task,
     collect,
     distinct_rows,
+    split_generator,
 )
 from mixerscope.tasks.split import held_out_pairs
 
@@ -143,6 +144,7 @@ class Recall(Task):
         return ("key", "value")
 
     def sample(self, n: int, rng: torch.Generator, split: Split = "train") -> Batch:
+        rng = split_generator(rng, split)
         if not self.held_out:
             return self._ask(context := self._context(n, rng), self._choose(context, rng), rng)
         held = f"held_out = {self.held_out} and num_queries = {self.num_queries}"

@@ -17,6 +17,7 @@ from mixerscope.tasks.base import (
     Symbols,
     Task,
     distinct_rows,
+    split_generator,
 )
 
 
@@ -75,7 +76,7 @@ class SelectiveCopy(Task):
         return FIRST_SYMBOL, self.num_symbols
 
     def sample(self, n: int, rng: torch.Generator, split: Split = "train") -> Batch:
-        copied = self.num_copied
+        copied, rng = self.num_copied, split_generator(rng, split)
         content = FIRST_SYMBOL + torch.randint(self.num_symbols, (n, copied), generator=rng)
         at = 1 + distinct_rows(n, copied, self.length, rng).sort(1).values
         tokens = torch.full((n, self.max_length), self._copy)
