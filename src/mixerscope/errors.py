@@ -36,10 +36,6 @@ class SelfTestFailed(MixerscopeError):
     """The checks that precede every intervention grid did not hold for this model."""
 
 
-class RunFailed(MixerscopeError):
-    """A run ended without a result."""
-
-
 def nearest(name: str, known: Iterable[str]) -> str:
     """The tail of an error sentence: the closest known names, or all of them when nothing is close."""
     known = sorted(known)

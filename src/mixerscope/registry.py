@@ -135,8 +135,8 @@ def _module_from_file(path: Path) -> tuple[ModuleType, Path]:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (ImportError, SyntaxError) as error:
-        raise UserError(f"cannot import {path}: {error}") from error
+    except Exception as error:  # whatever a person's file raises is theirs to mend
+        raise UserError(f"cannot import {path}: {type(error).__name__}: {error}") from error
     return module, path
 
 
@@ -145,8 +145,8 @@ def _module_by_name(name: str) -> tuple[ModuleType, Path]:
     sys.path.insert(0, "")
     try:
         module = importlib.import_module(name)
-    except (ImportError, SyntaxError, ValueError) as error:
-        raise UserError(f"cannot import module {name!r}: {error}") from error
+    except Exception as error:  # whatever a person's module raises is theirs to mend
+        raise UserError(f"cannot import module {name!r}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove("")
     if module.__file__ is None:

@@ -118,3 +118,21 @@ def test_command_names_the_failed_test(source, capsys):
 def test_command_passes_a_sound_mixer(capsys):
     assert check("base_conv") == 0
     assert f"base_conv passed all {len(PROPERTIES)} tests" in capsys.readouterr().out
+
+
+def test_a_constructor_that_raises_is_a_refusal_with_its_reason(tmp_path):
+    file = tmp_path / "wrong.py"
+    file.write_text(
+        "from mixerscope import Mixer\n\n\nclass Wrong(Mixer):\n    def __init__(self, width: int) -> None:\n"
+        "        super().__init__(width)\n"
+    )
+    [result] = check_mixer(f"{file}:Wrong")
+    assert (result.name, result.passed) == ("construction", False)
+    assert "TypeError" in result.detail
+
+
+def test_a_file_that_raises_on_import_is_the_users_to_mend(tmp_path):
+    file = tmp_path / "loud.py"
+    file.write_text("raise RuntimeError('no')\n")
+    with pytest.raises(UserError, match="RuntimeError: no"):
+        check_mixer(f"{file}:Loud")

@@ -17,6 +17,7 @@ Property = Callable[[Subject], str]
 """Returns what was measured, or raises; `PropertyViolated` carries what was seen instead."""
 
 PROPERTIES: dict[str, Property] = {
+    "construction": forward.constructed,
     "shape": forward.shape,
     "initialisation": forward.initialisation,
     "causality": forward.causality,
@@ -54,8 +55,11 @@ def check_mixer(
 ) -> list[CheckResult]:
     """Tries every property on a registered name, a class, or a reference `pkg.module:Class` or `path/file.py:Class`."""
     subject = find_subject(mixer, width, options or {})
+    built = _try("construction", subject)
+    if not built.passed:
+        return [built]
     names = [name for name in PROPERTIES if subject.name is not None or name not in NEEDS_NAME]
-    return [_try(name, subject) for name in names]
+    return [built, *(_try(name, subject) for name in names if name != "construction")]
 
 
 def find_subject(mixer: str | type[Mixer], width: int, options: Mapping[str, Any]) -> Subject:
@@ -65,9 +69,7 @@ def find_subject(mixer: str | type[Mixer], width: int, options: Mapping[str, Any
         mixer = MIXERS.load(name)
     if not (isinstance(mixer, type) and issubclass(mixer, Mixer)):
         raise UserError(f"{name or mixer!r} is not a mixer: it must be a subclass of mixerscope.mixers.Mixer")
-    subject = Subject(mixer, name, width, resolve_options(mixer, dict(options)))
-    subject.fresh()  # a width or option it cannot take is the caller's error, not a failed property
-    return subject
+    return Subject(mixer, name, width, resolve_options(mixer, dict(options)))
 
 
 def _try(name: str, subject: Subject) -> CheckResult:
@@ -75,6 +77,8 @@ def _try(name: str, subject: Subject) -> CheckResult:
         return CheckResult(name, True, PROPERTIES[name](subject))
     except PropertyViolated as violated:
         return CheckResult(name, False, str(violated))
+    except UserError:
+        raise  # a width or option it cannot take is the caller's error, not a failed property
     except Exception as error:  # noqa: BLE001 - code under test may raise anything, and any of it is a refusal
         first_line = str(error).strip().partition("\n")[0]
         return CheckResult(name, False, f"{type(error).__name__}: {first_line}")

@@ -8,6 +8,12 @@ from mixerscope.mixers.base import InitRule
 from mixerscope.randomness import stream
 
 
+def constructed(subject: Subject) -> str:
+    """The class can be built and initialised; without that nothing else can be tried."""
+    mixer = subject.fresh()
+    return f"{sum(p.numel() for p in mixer.parameters()):,} parameters at width {subject.width}"
+
+
 def shape(subject: Subject) -> str:
     """[b, t, d] in, [b, t, d] out, at any length, in single precision too."""
     for length in (1, 2, 7, 13):
