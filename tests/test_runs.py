@@ -6,7 +6,9 @@ import math
 import pytest
 import torch
 
+from mixerscope.analysis import BEST, SHARE
 from mixerscope.errors import CorruptFile, UserError
+from mixerscope.interventions import METRICS
 from mixerscope.randomness import stream
 from mixerscope.runs import load_run, run, run_folder
 from mixerscope.store import find_runs
@@ -52,7 +54,7 @@ def test_load_run_gives_back_model_task_predictions_and_tables(finished):
     documents = again.task.sample(5, stream(9, "fresh"))
     assert model(documents.tokens).shape == (5, documents.tokens.shape[1], again.task.vocab_size)
     cells = again.cells()
-    assert {row["metric"] for row in cells} == {"likelihood", "accuracy", "logit", "share"}
+    assert {row["metric"] for row in cells} == {*METRICS, SHARE, BEST}
     assert all(row["value"] is None or math.isfinite(row["value"]) for row in cells)
     assert again.curve()[-1]["step"] == finished.spec.train.steps
     estimate = again.json("evaluation")["estimates"]["original.likelihood"]

@@ -1,6 +1,6 @@
 """From measured grids to tables, intervals and verdicts."""
 
-from mixerscope.analysis.cells import SHARE, cell_rows
+from mixerscope.analysis.cells import BEST, SHARE, best_roles, cell_rows
 from mixerscope.analysis.routes import (
     CARRIES,
     MECHANISMS,
@@ -14,6 +14,7 @@ from mixerscope.analysis.routes import (
 from mixerscope.analysis.stats import Estimate, mean_estimate, ratio_estimate, resampling_counts
 
 __all__ = [
+    "BEST",
     "CARRIES",
     "MECHANISMS",
     "MIN_GAP",
@@ -22,6 +23,7 @@ __all__ = [
     "Estimate",
     "RouteMove",
     "Verdict",
+    "best_roles",
     "boundary_sites",
     "cell_rows",
     "mean_estimate",

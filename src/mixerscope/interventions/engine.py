@@ -1,4 +1,4 @@
-"""The interchange grid: every cell of a plan, measured."""
+"""The intervention grid: every cell of a plan, measured."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -8,17 +8,21 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mixerscope.interventions.effects import Effects
-from mixerscope.interventions.pairs import Pairs
+from mixerscope.interventions.cache import activations, evaluating
+from mixerscope.interventions.edits import Edit, Here, find_edit
+from mixerscope.interventions.effects import Effects, log_probabilities, rivals_or_runner_up
+from mixerscope.interventions.pairs import JOINT, Pairs
 from mixerscope.interventions.plan import Cell, plan_grid
-from mixerscope.interventions.resume import Resumption, pick, run_and_record
+from mixerscope.interventions.resume import Resumption, pick
 from mixerscope.interventions.selftest import SelfTest, self_test
+from mixerscope.interventions.states import demand_one_size, is_state, mixer_of
 from mixerscope.model import Model
 
 Status = Literal["measured", "no path", "same", "invalid"]
 
 ROWS_PER_PASS = 128
 """Documents times edits that run together; more leaves the processor's cache and is slower."""
+SAME = "the edit writes what is already there"
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Measured:
     """What became of a cell.
 
     `no path`: the edit cannot reach what is read, so the effects are those of the unedited run, proven and not run.
-    `same`: both documents have the same bits there, so the edit changes nothing. `invalid`: some number is not finite.
+    `same`: the edit writes the very bits that are there, so it changes nothing. `invalid`: some number is not finite.
     """
 
     effects: Effects
@@ -46,35 +50,42 @@ class Grid:
     self_test: SelfTest
 
 
+Key = Cell | str
+"""A cell, or 'original', or 'corrupted <slot>'."""
+
+
 def interchange(
     model: Model,
     pairs: Pairs,
     plan: list[Cell] | None = None,
     batch_documents: int = 64,
     progress: Callable[[int, int], None] | None = None,
+    edits: Mapping[str, Edit] | None = None,
 ) -> Grid:
-    """Measures every cell of the plan (default: all slots, directions, sites and roles) after a self-test."""
+    """Measures every cell of the plan (default: all slots, directions, sites and roles) after a self-test.
+
+    `edits` gives names to edits with settings of their own, such as {"steer": Add(vector)}, for cells to call.
+    """
     plan = plan_grid(model, pairs) if plan is None else plan
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            tested = self_test(model, pairs, sorted({cell.site for cell in plan}))
-            parts: dict[Cell | str, list[Measured]] = defaultdict(list)
-            chunks = list(pairs.chunks(batch_documents))
-            for done, chunk in enumerate(chunks):
-                for key, measured in _measure(model, chunk, plan):
-                    parts[key].append(measured)
-                if progress is not None:
-                    progress(done + 1, len(chunks))
-    finally:
-        model.train(was_training)
-    joined = {key: join_chunks(measured) for key, measured in parts.items()}
+    with evaluating(model), torch.inference_mode():
+        tested = self_test(model, pairs, sorted({cell.site for cell in plan}))
+        measurement = Measurement(model, pairs, plan, edits or {}, batch_documents)
+        parts: dict[Key, list[Measured]] = defaultdict(list)
+        chunks = list(pairs.chunks(batch_documents))
+        for done, chunk in enumerate(chunks):
+            for key, measured in measurement.chunk(model, chunk, done * batch_documents):
+                parts[key].append(measured)
+            if progress is not None:
+                progress(done + 1, len(chunks))
+    return assemble(pairs, plan, {key: join_chunks(measured) for key, measured in parts.items()}, tested)
+
+
+def assemble(pairs: Pairs, plan: list[Cell], found: Mapping[Key, Measured], tested: SelfTest) -> Grid:
     return Grid(
         pairs,
-        original=joined["original"].effects,
-        corrupted={slot: joined[f"corrupted {slot}"].effects for slot in pairs.corrupted},
-        cells={cell: joined[cell] for cell in plan},
+        original=found["original"].effects,
+        corrupted={slot: found[f"corrupted {slot}"].effects for slot in pairs.corrupted},
+        cells={cell: found[cell] for cell in plan},
         self_test=tested,
     )
 
@@ -92,59 +103,102 @@ def join_chunks(parts: list[Measured]) -> Measured:
     raise AssertionError("a cell without parts")
 
 
-def _measure(model: Model, pairs: Pairs, plan: list[Cell]) -> list[tuple[Cell | str, Measured]]:
-    """All cells over one chunk of documents, and the unedited runs under 'original' and 'corrupted <slot>'."""
-    read, answers = pairs.original.answers()
-    found: list[tuple[Cell | str, Measured]] = []
-    by_run: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for cell in plan:
-        by_run[cell.slot, cell.direction][cell.site].append(cell.role)
-    found.append(("original", Measured(Effects.of(run_and_record(model, pairs.original.tokens, read, [])[0], answers))))
-    for slot, corrupted in pairs.corrupted.items():
-        found.append(
-            (f"corrupted {slot}", Measured(Effects.of(run_and_record(model, corrupted.tokens, read, [])[0], answers)))
-        )
-    for (slot, direction), by_site in by_run.items():
-        base, source = pairs.corrupted[slot], pairs.original
-        if direction == "break":
-            base, source = source, base
-        _, source_cache = run_and_record(model, source.tokens, read, list(by_site))
-        resumption = Resumption(model, base.tokens, read)
-        resumption.run(list(by_site))
-        unedited = Effects.of(resumption.logits, answers)
-        for site, roles in by_site.items():
-            run = _measure_site(resumption, source_cache[site], site, {r: pairs.positions(r) for r in roles})
-            for role, outcome in run.items():
-                measured = (
-                    Measured(Effects.of(outcome, answers))
-                    if isinstance(outcome, Tensor)
-                    else Measured(unedited, *outcome)
-                )
-                found.append((Cell(slot, direction, site, role), measured))  # type: ignore[arg-type]
-    return found
+class Measurement:
+    """A plan made ready: which edits it names, and what those must know of all documents before any chunk runs."""
+
+    def __init__(
+        self, model: Model, pairs: Pairs, plan: list[Cell], edits: Mapping[str, Edit], batch_documents: int
+    ) -> None:
+        self.plan = plan
+        self.edits = {cell.edit: find_edit(cell.edit, edits) for cell in plan}
+        self.sites = sorted({cell.site for cell in plan})
+        self.everyone: dict[tuple[str, str, str, str], Tensor] = {}
+        """By slot, direction, site and role: what the documents that run hold there, [all documents, p, ...]."""
+        for cell in plan:
+            edit, key = self.edits[cell.edit], (cell.slot, cell.direction, cell.site, cell.role)
+            if edit.mixes_documents and is_state(cell.site):
+                demand_one_size(mixer_of(model, cell.site), cell.site, pairs.places(cell.role))
+            if edit.sees_everyone and key not in self.everyone:
+                base = pairs.corrupted[cell.slot] if cell.direction == "restore" else pairs.original
+                found = activations(model, base, [cell.site], [cell.role], batch_documents)[cell.site, cell.role]
+                self.everyone[key] = found if JOINT in cell.role else found[:, None]
+
+    def chunk(
+        self, model: Model, pairs: Pairs, first: int, stacked_same: dict[Cell, Tensor] | None = None
+    ) -> list[tuple[Key, Measured]]:
+        """All cells over the documents from number `first` on, and the unedited runs.
+
+        With `stacked_same`, cells are run even if the edit changes nothing, and whether it does is put there: under
+        vmap one cell can be `same` in one model and not in another.
+        """
+        read, answers = pairs.original.answers()
+        documents = slice(first, first + len(pairs))
+        original = Resumption(model, pairs.original.tokens, read)
+        original.run(self.sites)
+        found: list[tuple[Key, Measured]] = [("original", Measured(Effects.of(original.logits, answers)))]
+        for slot, batch in pairs.corrupted.items():
+            corrupted = Resumption(model, batch.tokens, read)
+            corrupted.run(self.sites)
+            rivals = rivals_or_runner_up(pairs.rivals.get(slot), corrupted.logits, answers)
+            found.append((f"corrupted {slot}", Measured(Effects.of(corrupted.logits, answers, rivals))))
+            for direction, base, source in (("restore", corrupted, original), ("break", original, corrupted)):
+                cells = [cell for cell in self.plan if (cell.slot, cell.direction) == (slot, direction)]
+                unedited = Effects.of(base.logits, answers, rivals)
+                log_p = log_probabilities(base.logits)
+                writes = [self._write(cell, pairs, base, source, documents) for cell in cells]
+                for cell, outcome in run_writes(base, writes, stacked_same):
+                    measured = (
+                        Measured(Effects.of(outcome, answers, rivals, log_p))
+                        if isinstance(outcome, Tensor)
+                        else Measured(unedited, *outcome)
+                    )
+                    found.append((cell, measured))
+        return found
+
+    def _write(self, cell: Cell, pairs: Pairs, base: Resumption, source: Resumption, documents: slice) -> "Write":
+        places = pairs.places(cell.role)
+        there = pick(base.cache[cell.site], places)
+        everyone = self.everyone.get((cell.slot, cell.direction, cell.site, cell.role))
+        twin = pick(source.cache[cell.site], places)
+        value = self.edits[cell.edit].value(Here(cell.site, cell.role, there, twin, documents, everyone))
+        return Write(cell, places, there, value)
 
 
-def _measure_site(
-    resumption: Resumption, source: Tensor, site: str, roles: Mapping[str, Tensor]
-) -> dict[str, Tensor | tuple[Status, str]]:
-    """Logits per role, or why nothing needed to run."""
-    outcome: dict[str, Tensor | tuple[Status, str]] = {}
-    to_run: list[tuple[str, Tensor, Tensor]] = []
-    for role, positions in roles.items():
-        value = pick(source, positions)
-        reason = resumption.no_path(site, positions)
+@dataclass(frozen=True)
+class Write:
+    """What a cell writes into some documents: value [n, p, ...] at places [n, p], where `there` is now."""
+
+    cell: Cell
+    places: Tensor
+    there: Tensor
+    value: Tensor
+
+
+Outcome = Tensor | tuple[Status, str]
+"""Logits [n, v], or why nothing needed to run."""
+
+
+def run_writes(
+    base: Resumption, writes: list[Write], stacked_same: dict[Cell, Tensor] | None = None
+) -> list[tuple[Cell, Outcome]]:
+    """The outcome of every write, those at one site together."""
+    found: list[tuple[Cell, Outcome]] = []
+    together: dict[tuple[str, int], list[Write]] = defaultdict(list)
+    for write in writes:
+        reason = base.no_path(write.cell.site, write.places)
         if reason is not None:
-            outcome[role] = ("no path", reason)
-        elif torch.equal(value, pick(resumption.cache[site], positions)):
-            outcome[role] = ("same", "both documents have the same activation there")
+            found.append((write.cell, ("no path", reason)))
+        elif stacked_same is None and torch.equal(write.value, write.there):
+            found.append((write.cell, ("same", SAME)))
         else:
-            to_run.append((role, positions, value))
-    documents = len(resumption.tokens)
-    per_pass = max(1, ROWS_PER_PASS // documents)
-    for start in range(0, len(to_run), per_pass):
-        part = to_run[start : start + per_pass]
-        positions = torch.cat([positions for _, positions, _ in part])
-        values = torch.cat([value for _, _, value in part])
-        logits = resumption.edited(site, positions, values).split(documents)
-        outcome.update({role: rows for (role, _, _), rows in zip(part, logits, strict=True)})
-    return outcome
+            if stacked_same is not None:
+                stacked_same[write.cell] = (write.value == write.there).all()
+            together[write.cell.site, write.places.shape[1]].append(write)
+    per_pass = max(1, ROWS_PER_PASS // len(base.tokens))
+    for (site, _), group in together.items():
+        for start in range(0, len(group), per_pass):
+            part = group[start : start + per_pass]
+            places, values = torch.cat([w.places for w in part]), torch.cat([w.value for w in part])
+            logits = base.edited(site, places, values).split(len(base.tokens))
+            found += [(write.cell, rows) for write, rows in zip(part, logits, strict=True)]
+    return found

@@ -7,6 +7,7 @@ position where positions do not interact, and after the last mixer all positions
 import torch
 from torch import Tensor
 
+from mixerscope.interventions.states import STATE, is_state, mixer_of, read_states, run_from_states
 from mixerscope.model import Model, at_positions
 from mixerscope.sites import edit, record
 
@@ -15,14 +16,19 @@ _POINTWISE = ("mixer_out", "resid_mid", "mlp_in", "mlp_out", "resid_post")
 
 
 def swap(x: Tensor, positions: Tensor, value: Tensor) -> Tensor:
-    """x [n, t, ...] with x[i, positions[i]] replaced by value[i]."""
+    """x [n, t, ...] with x[i, positions[i]] replaced by value[i]; positions [n], or [n, p] with value [n, p, ...]."""
+    if positions.dim() == 2:
+        for place in range(positions.shape[1]):
+            x = swap(x, positions[:, place], value[:, place])
+        return x
     where = torch.arange(x.shape[1], device=x.device) == positions[:, None]  # [n, t]
     return torch.where(where.view(*where.shape, *[1] * (x.dim() - 2)), value.unsqueeze(1), x)
 
 
 def pick(x: Tensor, positions: Tensor) -> Tensor:
-    """x [n, t, ...] at positions [n] -> [n, ...]."""
-    return x[torch.arange(len(x), device=x.device), positions]
+    """x [n, t, ...] at positions [n] -> [n, ...], at positions [n, p] -> [n, p, ...]."""
+    rows = torch.arange(len(x), device=x.device)
+    return x[rows if positions.dim() == 1 else rows[:, None], positions]
 
 
 def split_site(site: str) -> tuple[int, str]:
@@ -35,8 +41,12 @@ def split_site(site: str) -> tuple[int, str]:
 
 def run_and_record(model: Model, tokens: Tensor, read: Tensor, sites: list[str]) -> tuple[Tensor, dict[str, Tensor]]:
     """Logits [n, v] at `read` [n], and the activations at the named sites."""
-    with record(model, sites) as activations:
+    states = [site for site in sites if is_state(site)]
+    around = {f"blocks.{split_site(site)[0]}.{name}" for site in states for name in ("mixer_in", "mixer_out")}
+    with record(model, sorted({*sites, *around} - {*states})) as activations:
         logits = model(tokens, read[:, None])[:, 0]
+    for site in states:
+        activations[site] = read_states(mixer_of(model, site), activations[f"blocks.{split_site(site)[0]}.mixer_in"])
     return logits, activations
 
 
@@ -63,15 +73,21 @@ class Resumption:
     def no_path(self, site: str, positions: Tensor) -> str | None:
         """Why an edit at this site and these positions cannot reach the logits that are read, or None."""
         layer, name = split_site(site)
-        if bool((positions > self.read).all()):
+        read = self.read if positions.dim() == 1 else self.read[:, None]
+        if name == STATE and bool((positions >= read).all()):
+            return "the state after that position is not carried on to the one that is read"
+        if bool((positions > read).all()):
             return "the position comes after the one that is read"
         last = layer == len(self.layers) - 1
-        if last and name in _POINTWISE and not bool((positions == self.read).any()):
+        if last and name in _POINTWISE and not bool((positions == read).any()):
             return "no mixer follows that could carry it to the position that is read"
         return None
 
     def edited(self, site: str, positions: Tensor, value: Tensor) -> Tensor:
-        """Logits [r n, v] after writing value [r n, ...] at positions [r n]: the n documents, r edits of each."""
+        """Logits [r n, v] after writing value at positions: the n documents, r edits of each.
+
+        Positions are [r n] with value [r n, ...], or [r n, p] with value [r n, p, ...].
+        """
         layer, name = split_site(site)
         repeats = len(positions) // len(self.tokens)
         block = self.layers[layer]
@@ -82,7 +98,10 @@ class Resumption:
             return self._from_boundary(layer + 1, x, repeats)
         if name == "resid_pre":
             return self._from_boundary(layer, swap(x, positions, value), repeats)
-        if name == "mixer_in":
+        if name == STATE:
+            inputs, unedited = self._base(layer, "mixer_in", repeats), self._base(layer, "mixer_out", repeats)
+            mixed = run_from_states(block.mixer, inputs, unedited, positions, value)
+        elif name == "mixer_in":
             mixed = block.mixer_out(block.mixer(swap(self._base(layer, name, repeats), positions, value)))
         else:
             with edit(block, {name: lambda a: swap(a, positions, value)}):

@@ -1,8 +1,8 @@
 """The checks that run before every grid, so that a zero in it is a finding and not a hook that did nothing.
 
-Per site: it fires exactly once in a forward pass; writing back what is there changes no bit of any logit; noise at a
-position moves logits at that position or later and none before; and running on from the site (what the grid does)
-gives what the whole forward pass gives.
+Per site, the states of mixers included: it fires exactly once in a forward pass; writing back what is there changes no
+bit of any logit; noise at a position moves logits at that position or later and none before; and running on from the
+site (what the grid does) gives what the whole forward pass gives.
 
 Noise may change nothing because the trained weights ignore the component (they are zero, or a softmax is saturated).
 That is a finding. So the noise is repeated, stronger, and then on a copy with random weights: if the edit reaches the
@@ -18,10 +18,11 @@ from torch import Tensor
 
 from mixerscope.errors import SelfTestFailed, SiteFiredAgain, SiteNeverFired
 from mixerscope.interventions.pairs import Pairs
-from mixerscope.interventions.resume import Resumption, pick, split_site, swap
+from mixerscope.interventions.resume import Resumption, pick, run_and_record, split_site, swap
+from mixerscope.interventions.states import is_state, mixer_of, run_from_states
 from mixerscope.model import Model
 from mixerscope.randomness import stream
-from mixerscope.sites import edit, record
+from mixerscope.sites import edit
 
 DOCUMENTS = 4
 """Documents the self-test runs on."""
@@ -89,54 +90,59 @@ class _Tester:
         self.model, self.tokens, self.read = model, tokens, read
         self.plain = model(tokens)
         self.tolerance = TOLERANCE[self.plain.dtype]
-        self._scrambled: tuple[Model, Tensor] | None = None
+        self._scrambled: Model | None = None
 
     def test(self, site: str) -> SiteTest:
         try:
-            with record(self.model, [site]) as found:
-                self.model(self.tokens)
+            _, found = run_and_record(self.model, self.tokens, self.read, [site])
         except (SiteNeverFired, SiteFiredAgain):
             return SiteTest(site, False, False, False, False, float("inf"))
         # The position before the one that is read: there is something before it and something after it. In the last
         # block little can reach a later position, so there the noise goes to the position that is read itself.
         last = split_site(site)[0] == len(self.model.blocks) - 1
-        positions = self.read if last else self.read - 1
-        with edit(self.model, {site: lambda x: swap(x, positions, pick(x, positions))}):
-            same = self.model(self.tokens)
+        # A state acts on what comes after its position only.
+        positions = self.read if last and not is_state(site) else self.read - 1
+        same = _written(self.model, self.tokens, site, positions, pick(found[site], positions))
+        # Steps and the parallel form round differently: edits of a state are compared with steps, these with the form.
+        plain = _written(self.model, self.tokens, site, positions, None) if is_state(site) else self.plain
+        error = ((plain - self.plain).abs().max() / self.plain.abs().max().clamp(min=1e-12)).item()
 
-        later, earlier, dead, error = False, False, False, 0.0
+        identity, later, earlier, dead = torch.equal(same, plain), False, False, False
         for scale in NOISE_SCALES:
-            noise = _noise(found[site], site, scale)
-            moved = _with_noise(self.model, self.tokens, site, positions, noise)
-            later, earlier_now = _moves(moved, self.plain, positions)
+            disturbed = pick(found[site], positions) + _noise(found[site], site, scale)
+            moved = _written(self.model, self.tokens, site, positions, disturbed)
+            later, earlier_now = _moves(moved, plain, positions)
             earlier |= earlier_now
-            error = max(error, self._resume_error(site, positions, noise, moved))
+            error = max(error, self._resume_error(site, positions, disturbed, moved))
             if later:
                 break
         else:
             dead = True
-            model, plain = self._scrambled_model()
+            model = self._scrambled_model()
+            plain = _written(model, self.tokens, site, positions, None)
+            _, found = run_and_record(model, self.tokens, self.read, [site])
             for scale in NOISE_SCALES:
-                moved = _with_noise(model, self.tokens, site, positions, _noise(found[site], site, scale))
+                disturbed = pick(found[site], positions) + _noise(found[site], site, scale)
+                moved = _written(model, self.tokens, site, positions, disturbed)
                 later_now, earlier_now = _moves(moved, plain, positions)
                 later, earlier = later or later_now, earlier or earlier_now
-        return SiteTest(site, True, torch.equal(same, self.plain), later, earlier, error, dead)
+        return SiteTest(site, True, identity, later, earlier, error, dead)
 
-    def _resume_error(self, site: str, positions: Tensor, noise: Tensor, moved: Tensor) -> float:
+    def _resume_error(self, site: str, positions: Tensor, value: Tensor, moved: Tensor) -> float:
         resumption = Resumption(self.model, self.tokens, self.read)
         resumption.run([site])
-        resumed = resumption.edited(site, positions, pick(resumption.cache[site], positions) + noise)
+        resumed = resumption.edited(site, positions[:, None], value[:, None])
         difference = (resumed - pick(moved, self.read)).abs().max()
         return (difference / moved.abs().max().clamp(min=1e-12)).item()
 
-    def _scrambled_model(self) -> tuple[Model, Tensor]:
+    def _scrambled_model(self) -> Model:
         if self._scrambled is None:
             model = copy.deepcopy(self.model)
             rng = stream(0, "self-test", "weights")
             for parameter in model.parameters():
                 random = torch.randn(parameter.shape, generator=rng, dtype=torch.float64) * RANDOM_STD
                 parameter.copy_(random)
-            self._scrambled = model, model(self.tokens)
+            self._scrambled = model
         return self._scrambled
 
 
@@ -147,8 +153,25 @@ def _noise(activation: Tensor, site: str, scale: float) -> Tensor:
     return noise * (activation.abs().mean() + 1.0) * scale
 
 
-def _with_noise(model: Model, tokens: Tensor, site: str, positions: Tensor, noise: Tensor) -> Tensor:
-    with edit(model, {site: lambda x: swap(x, positions, pick(x, positions) + noise)}):
+def _written(model: Model, tokens: Tensor, site: str, positions: Tensor, value: Tensor | None) -> Tensor:
+    """Logits [n, t, v] of a whole forward pass with value [n, ...] written at positions [n]: the slow, obvious way.
+
+    Without a value nothing is written, and a recurrence is still run step by step from there on.
+    """
+    if not is_state(site):
+        with edit(model, {} if value is None else {site: lambda x, new=value: swap(x, positions, new)}):
+            return model(tokens)
+    block, inputs = f"blocks.{split_site(site)[0]}", list[Tensor]()
+
+    def keep(x: Tensor) -> Tensor:
+        inputs.append(x)
+        return x
+
+    def go_on(y: Tensor) -> Tensor:
+        written = None if value is None else value[:, None]
+        return run_from_states(mixer_of(model, site), inputs[0], y, positions[:, None], written)
+
+    with edit(model, {f"{block}.mixer_in": keep, f"{block}.mixer_out": go_on}):
         return model(tokens)
 
 
