@@ -1,5 +1,6 @@
 """Interventions: write into one activation and see what becomes of the answer."""
 
+from mixerscope.interventions.attribution import ApproximationError, Attribution, attribution_patching
 from mixerscope.interventions.cache import activations, logit_lens
 from mixerscope.interventions.edits import (
     EDITS,
@@ -16,6 +17,7 @@ from mixerscope.interventions.edits import (
 from mixerscope.interventions.effects import METRICS, Effects
 from mixerscope.interventions.engine import Grid, Measured, interchange
 from mixerscope.interventions.pairs import Pairs, make_pairs
+from mixerscope.interventions.paths import Edge, PathGrid, patch_paths
 from mixerscope.interventions.plan import DIRECTIONS, Cell, editable_sites, plan_grid
 from mixerscope.interventions.selftest import SelfTest, SiteTest, self_test
 from mixerscope.interventions.states import state_sites
@@ -25,7 +27,10 @@ __all__ = [
     "EDITS",
     "METRICS",
     "Add",
+    "ApproximationError",
+    "Attribution",
     "Cell",
+    "Edge",
     "Edit",
     "Effects",
     "Grid",
@@ -34,6 +39,7 @@ __all__ = [
     "Measured",
     "Noise",
     "Pairs",
+    "PathGrid",
     "ProjectOut",
     "Resample",
     "SelfTest",
@@ -41,10 +47,12 @@ __all__ = [
     "Swap",
     "Zero",
     "activations",
+    "attribution_patching",
     "editable_sites",
     "interchange",
     "logit_lens",
     "make_pairs",
+    "patch_paths",
     "plan_grid",
     "self_test",
     "state_sites",
