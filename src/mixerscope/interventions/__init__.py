@@ -2,6 +2,7 @@
 
 from mixerscope.interventions.attribution import ApproximationError, Attribution, attribution_patching
 from mixerscope.interventions.cache import activations, logit_lens
+from mixerscope.interventions.cohort import interchange_cohort
 from mixerscope.interventions.edits import (
     EDITS,
     Add,
@@ -50,6 +51,7 @@ __all__ = [
     "attribution_patching",
     "editable_sites",
     "interchange",
+    "interchange_cohort",
     "logit_lens",
     "make_pairs",
     "patch_paths",

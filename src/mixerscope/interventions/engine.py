@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Literal
 
@@ -122,6 +123,12 @@ class Measurement:
                 base = pairs.corrupted[cell.slot] if cell.direction == "restore" else pairs.original
                 found = activations(model, base, [cell.site], [cell.role], batch_documents)[cell.site, cell.role]
                 self.everyone[key] = found if JOINT in cell.role else found[:, None]
+
+    def with_everyone(self, everyone: dict[tuple[str, str, str, str], Tensor]) -> "Measurement":
+        """The same plan, for a model whose documents hold something else."""
+        other = copy(self)
+        other.everyone = everyone
+        return other
 
     def chunk(
         self, model: Model, pairs: Pairs, first: int, stacked_same: dict[Cell, Tensor] | None = None
