@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixerscope.analysis import cell_rows, mean_estimate, resampling_counts, verdict
+from mixerscope.analysis import cell_rows, mean_estimate, observe, resampling_counts, verdict
 from mixerscope.errors import UserError
-from mixerscope.interventions import Grid, interchange, make_pairs
+from mixerscope.interventions import Grid, Pairs, interchange, make_pairs
 from mixerscope.model import Model, build_model, load_weights, parameter_count
 from mixerscope.provenance import provenance
 from mixerscope.spec import RunSpec, parse
@@ -25,7 +25,7 @@ from mixerscope.store import (
     write_tensors,
 )
 from mixerscope.tasks import Task
-from mixerscope.training import Member, train_cohort
+from mixerscope.training import Member, Observer, log_spaced, train_cohort
 
 Progress = Callable[[str, int, int, str], None]
 """Called with the stage ('train' or 'intervene'), the work done, the work in all, and a note such as the accuracy."""
@@ -59,6 +59,12 @@ class RunResult:
     def curve(self) -> list[dict[str, Any]]:
         """The learning curve: a row per evaluation."""
         return read_jsonl(self.folder.checked("curve.jsonl"))
+
+    def emergence(self) -> list[dict[str, Any]]:
+        """The share of every role at the block boundaries during training, where the spec asked for it."""
+        if not self.spec.interventions.emergence:
+            raise UserError("this run did not measure emergence; set interventions.emergence to a number of steps")
+        return read_jsonl(self.folder.checked("emergence.jsonl"))
 
     def predictions(self) -> dict[str, Tensor]:
         """Per test document: likelihood, accuracy and logit of the answer, and the same with each slot corrupted."""
@@ -94,10 +100,13 @@ def run(spec: RunSpec, root: str | Path, progress: Progress | None = None, fresh
         if progress is not None:
             progress("intervene", done, total, "")
 
-    [member] = train_cohort([spec], training)
+    pairs = make_pairs(spec.task, spec.interventions, spec.data_seed)
+    emergence = _Emergence(spec, pairs) if spec.interventions.emergence else None
+    [member] = train_cohort([spec], training, observer=emergence.observer() if emergence else None)
     trained = time.perf_counter()
     _write_training(folder, member)
-    pairs = make_pairs(spec.task, spec.interventions, spec.data_seed)
+    if emergence is not None:
+        emergence.finish(folder, member)
     hashes = {"data_sha256": member.data_sha256, "pairs_sha256": pairs.sha256()}
     write_json(folder.path / "provenance.json", {**provenance(), **hashes})
     if member.outcome != "diverged":
@@ -111,6 +120,28 @@ def run(spec: RunSpec, root: str | Path, progress: Progress | None = None, fresh
     )
     folder.seal()
     return load_run(folder.path)
+
+
+class _Emergence:
+    """Measures the route during training, at the steps the spec asks for and wherever training ends."""
+
+    def __init__(self, spec: RunSpec, pairs: Pairs) -> None:
+        self.spec, self.pairs = spec, pairs
+        self.rows: list[dict[str, Any]] = []
+        self.model = build_model(spec.model, spec.task.vocab_size, spec.seed)
+
+    def observer(self) -> Observer:
+        steps = log_spaced(self.spec.interventions.emergence, self.spec.train.steps)
+        return Observer(steps, lambda done, members: self._measure(done, members[0]))
+
+    def _measure(self, step: int, weights: dict[str, Tensor]) -> None:
+        load_weights(self.model, weights)
+        self.rows += observe(step, self.model, self.pairs, self.spec.interventions.batch_documents)
+
+    def finish(self, folder: RunFolder, member: Member) -> None:
+        if member.steps not in {row["step"] for row in self.rows}:
+            self._measure(member.steps, member.weights)
+        write_jsonl(folder.path / "emergence.jsonl", self.rows)
 
 
 def check_runnable(spec: RunSpec) -> None:

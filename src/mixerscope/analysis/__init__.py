@@ -1,6 +1,7 @@
 """From measured grids to tables, intervals and verdicts."""
 
 from mixerscope.analysis.cells import BEST, SHARE, best_roles, cell_rows
+from mixerscope.analysis.emergence import emergence_plan, emergence_rows, observe
 from mixerscope.analysis.routes import (
     CARRIES,
     MECHANISMS,
@@ -26,7 +27,10 @@ __all__ = [
     "best_roles",
     "boundary_sites",
     "cell_rows",
+    "emergence_plan",
+    "emergence_rows",
     "mean_estimate",
+    "observe",
     "ratio_estimate",
     "resampling_counts",
     "verdict",
