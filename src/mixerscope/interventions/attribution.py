@@ -17,7 +17,7 @@ from mixerscope.interventions.cache import evaluating
 from mixerscope.interventions.edits import SWAP
 from mixerscope.interventions.engine import Grid
 from mixerscope.interventions.pairs import Pairs
-from mixerscope.interventions.plan import Cell, plan_grid
+from mixerscope.interventions.plan import Cell, check_plan, plan_grid
 from mixerscope.interventions.resume import pick
 from mixerscope.interventions.states import is_state
 from mixerscope.model import Model
@@ -72,6 +72,7 @@ def attribution_patching(
 ) -> Attribution:
     """The estimate of every cell of a plan of swaps (default: all slots, directions, sites and roles)."""
     plan = plan_grid(model, pairs) if plan is None else plan
+    check_plan(model, pairs, plan)
     for cell in plan:
         if cell.edit != SWAP or is_state(cell.site):
             raise UserError(f"attribution patching estimates swaps at sites, not {cell.edit} at {cell.site!r}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state
+from torch.func import functional_call
 
 from mixerscope.errors import UserError
 from mixerscope.interventions.cache import evaluating
@@ -24,7 +24,7 @@ from mixerscope.interventions.engine import (
     join_chunks,
 )
 from mixerscope.interventions.pairs import Pairs
-from mixerscope.interventions.plan import Cell, plan_grid
+from mixerscope.interventions.plan import Cell, check_plan, plan_grid
 from mixerscope.interventions.selftest import self_test
 from mixerscope.model import Model
 
@@ -51,6 +51,7 @@ def interchange_cohort(
     if any(model.spec != models[0].spec for model in models):
         raise UserError("models of one cohort must have the same model spec")
     plan = plan_grid(models[0], pairs) if plan is None else plan
+    check_plan(models[0], pairs, plan)
     parts: list[dict[Key, list[Measured]]] = [defaultdict(list) for _ in models]
     with ExitStack() as stack, torch.no_grad():
         for model in models:
@@ -74,8 +75,9 @@ class _Stacked:
     def __init__(self, models: Sequence[Model], prepared: list[Measurement]) -> None:
         self.count = len(models)
         self.running = _Running(models[0])
-        state = stack_module_state([_Running(model) for model in models])
-        self.params, self.buffers = ({name: x.detach() for name, x in part.items()} for part in state)
+        # By hand, since torch's own stacking refuses members of which only some are frozen.
+        states = [_Running(model).state_dict() for model in models]
+        self.weights = {name: torch.stack([state[name] for state in states]) for name in states[0]}
         self.measurement = prepared[0]
         self.keys = list(prepared[0].everyone)
         self.everyone = [torch.stack([one.everyone[key] for one in prepared]) for key in self.keys]
@@ -85,7 +87,7 @@ class _Stacked:
         facts: list[tuple[Key, Status, str]] = []
         run: list[Cell] = []
 
-        def program(params: dict[str, Tensor], buffers: dict[str, Tensor], everyone: list[Tensor]) -> Any:
+        def program(weights: dict[str, Tensor], everyone: list[Tensor]) -> Any:
             def measure(model: Model) -> Any:
                 same: dict[Cell, Tensor] = {}
                 known = dict(zip(self.keys, everyone, strict=True))
@@ -95,9 +97,9 @@ class _Stacked:
                 run[:] = list(same)
                 return [measured.effects.columns() for _, measured in found], list(same.values())
 
-            return functional_call(self.running, (params, buffers), (measure,))
+            return functional_call(self.running, weights, (measure,))
 
-        columns, same = torch.vmap(program, randomness="same")(self.params, self.buffers, self.everyone)
+        columns, same = torch.vmap(program, randomness="same")(self.weights, self.everyone)
         return [self._member(k, facts, columns, dict(zip(run, same, strict=True))) for k in range(self.count)]
 
     @staticmethod

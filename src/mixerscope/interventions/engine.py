@@ -13,7 +13,7 @@ from mixerscope.interventions.cache import activations, evaluating
 from mixerscope.interventions.edits import Edit, Here, find_edit
 from mixerscope.interventions.effects import Effects, log_probabilities, rivals_or_runner_up
 from mixerscope.interventions.pairs import JOINT, Pairs
-from mixerscope.interventions.plan import Cell, plan_grid
+from mixerscope.interventions.plan import Cell, check_plan, plan_grid
 from mixerscope.interventions.resume import Resumption, pick
 from mixerscope.interventions.selftest import SelfTest, self_test
 from mixerscope.interventions.states import demand_one_size, is_state, mixer_of
@@ -68,6 +68,7 @@ def interchange(
     `edits` gives names to edits with settings of their own, such as {"steer": Add(vector)}, for cells to call.
     """
     plan = plan_grid(model, pairs) if plan is None else plan
+    check_plan(model, pairs, plan)
     with evaluating(model), torch.inference_mode():
         tested = self_test(model, pairs, sorted({cell.site for cell in plan}))
         measurement = Measurement(model, pairs, plan, edits or {}, batch_documents)

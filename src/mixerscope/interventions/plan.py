@@ -52,21 +52,10 @@ def plan_grid(
 
     The states of mixers (`state_sites`) are taken up where they are named: reading them means running step by step.
     """
-    known = editable_sites(model)
-    sites = known if sites is None else list(sites)
-    if isinstance(model, Model):
-        known = [*known, *state_sites(model)]
-    edits = list(edits)
+    sites = editable_sites(model) if sites is None else list(sites)
     roles = list(pairs.original.roles) if roles is None else list(roles)
-    for site in sites:
-        if site not in known:
-            raise UnknownName("site", site, known)
-    for role in roles:
-        pairs.places(role)
-    for direction in directions:
-        if direction not in DIRECTIONS:
-            raise UserError(f"direction must be one of {', '.join(DIRECTIONS)}, not {direction!r}")
-    return [
+    directions, edits = list(directions), list(edits)
+    plan = [
         Cell(slot, direction, site, role, edit)
         for slot in pairs.corrupted
         for direction in directions
@@ -74,3 +63,21 @@ def plan_grid(
         for role in roles
         for edit in edits
     ]
+    check_plan(model, pairs, plan)
+    return plan
+
+
+def check_plan(model: nn.Module, pairs: Pairs, plan: Iterable[Cell]) -> None:
+    """Refuses cells that name what the model or the documents do not have, before anything runs."""
+    plan = list(plan)
+    sites = [*editable_sites(model), *(state_sites(model) if isinstance(model, Model) else ())]
+    for site in {cell.site: None for cell in plan}:
+        if site not in sites:
+            raise UnknownName("site", site, sites)
+    for role in {cell.role: None for cell in plan}:
+        pairs.places(role)
+    for cell in plan:
+        if cell.slot not in pairs.corrupted:
+            raise UnknownName("slot", cell.slot, pairs.corrupted)
+        if cell.direction not in DIRECTIONS:
+            raise UserError(f"direction must be one of {', '.join(DIRECTIONS)}, not {cell.direction!r}")
