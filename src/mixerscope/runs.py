@@ -1,7 +1,8 @@
 """A run, from spec to folder: train, evaluate, intervene, judge. The only place where compute meets disk."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -81,12 +82,35 @@ def load_run(path: str | Path) -> RunResult:
     return RunResult(folder, parse(RunSpec, read_json(folder.checked("spec.json"))))
 
 
-def run(spec: RunSpec, root: str | Path, progress: Progress | None = None, fresh: bool = False) -> RunResult:
-    """The finished run of a spec below `root`: loaded if it is there, made if it is not."""
+def run(
+    spec: RunSpec, root: str | Path, progress: Progress | None = None, fresh: bool = False, threads: int = 1
+) -> RunResult:
+    """The finished run of a spec below `root`: loaded if it is there, made if it is not.
+
+    One thread is the default because sums over several are added up in another order: with one, the same spec gives
+    the same bytes whatever the number of cores, and models this small are no slower.
+    """
     check_runnable(spec)
     folder = run_folder(spec, Path(root))
     if folder.finished and not fresh:
         return load_run(folder.path)
+    with torch_threads(threads):
+        _make(spec, folder, progress)
+    return load_run(folder.path)
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Sets the number of threads torch computes with, and sets it back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _make(spec: RunSpec, folder: RunFolder, progress: Progress | None) -> None:
     folder.begin()
     write_json(folder.path / "spec.json", spec.model_dump(mode="json"))
     started = time.perf_counter()
@@ -119,7 +143,6 @@ def run(spec: RunSpec, root: str | Path, progress: Progress | None = None, fresh
         {"train_seconds": trained - started, "total_seconds": time.perf_counter() - started, "finished": time.time()},
     )
     folder.seal()
-    return load_run(folder.path)
 
 
 class _Emergence:

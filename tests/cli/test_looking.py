@@ -141,8 +141,7 @@ def test_sample_as_text(cli):
     assert (code, err) == (0, "")
     assert out.count("BOS") == 2
     assert "roles:" in out
-    assert out.count("answer: v") == 2
-    assert out.count("read at position 8") == 2
+    assert out.count(" at 8 asks for v") == 2
     assert cli("sample", "ar", "--n", "2", "--seed", "0", "--set", "num_pairs=3")[1] == out
     assert cli("sample", "ar", "--n", "2", "--seed", "1", "--set", "num_pairs=3")[1] != out
 
@@ -155,10 +154,22 @@ def test_sample_as_json_lines(cli):
     for document in documents:
         tokens, roles = document["tokens"], document["roles"]
         assert tokens[roles["key"]] == tokens[roles["query"]]
-        assert tokens[roles["value"]] == document["answer"] == document["answers"][str(roles["query"])]
-        assert len(document["answers"]) == 2
+        assert tokens[roles["value"]] == document["answer"] == document["targets"][str(roles["query"])]
+        assert len(document["targets"]) == 2
         assert len(document["symbols"]) == len(tokens)
         assert document["labels"]["pair"] == (roles["key"] - 1) // 2
+
+
+def test_a_preset_is_named_behind_a_colon(cli):
+    code, out, _ = cli("sample", "atr:paper", "--n", "1")
+    assert code == 0
+    assert "└─" in out
+    code, out, _ = cli("show", "ar:paper-as-written")
+    assert code == 0
+    assert "69 tokens" in out
+    code, out, err = cli("sample", "atr:papr")
+    assert (code, out) == (2, "")
+    assert "did you mean 'paper'" in err
 
 
 def test_colours_mark_the_roles(monkeypatch, cli):

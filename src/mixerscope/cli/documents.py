@@ -1,7 +1,6 @@
-"""Documents of a task as people and programs read them."""
+"""Documents of a task with the roles of their tokens coloured."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -10,20 +9,6 @@ if TYPE_CHECKING:
 
 PALETTE = ("bold cyan", "bold green", "bold magenta", "bold yellow", "bold red", "bold blue")
 ANSWER_STYLE = "underline"
-
-
-def document_json(task: "Task", batch: "Batch", index: int) -> dict[str, Any]:
-    """One document as plain data; `answer` is the first one asked for, `answers` are all, by position."""
-    tokens = _without_padding(task, batch, index)
-    answers = dict(_answers(batch, index))
-    return {
-        "tokens": tokens,
-        "symbols": [task.symbol(token) for token in tokens],
-        "roles": {name: int(at[index]) for name, at in batch.roles.items()},
-        "answer": next(iter(answers.values()), None),
-        "answers": answers,
-        "labels": {name: label[index].tolist() for name, label in batch.labels.items()},
-    }
 
 
 def role_styles(batch: "Batch") -> dict[str, str]:
@@ -36,37 +21,24 @@ def legend(batch: "Batch") -> Text:
 
 
 def document_text(task: "Task", batch: "Batch", index: int) -> Text:
-    """The tokens with their roles coloured; below them, for eyes without colours, what stands where."""
+    """The tokens with their roles coloured; below them, for eyes without colours, what stands where and why."""
+    from mixerscope.tasks.render import document, explanation, pieces, tree_lines
+
     styles = role_styles(batch)
-    places = {role: int(at[index]) for role, at in batch.roles.items()}
-    answers = dict(_answers(batch, index))
+    plain = document(task, batch, index)
+    answers = {int(position): token for position, token in plain["targets"].items()}
     words: list[Text] = []
-    tokens = _without_padding(task, batch, index)
-    for position, token in enumerate(tokens):
-        style = next((styles[role] for role, at in places.items() if at == position), "dim")
-        word = Text(task.symbol(token), style)
+    for position, (piece, token) in enumerate(zip(pieces(task, batch, index), plain["tokens"], strict=True)):
+        word = Text(piece.symbol, styles[piece.role] if piece.role else "dim")
         if answers.get(position - 1) == token:
             word.stylize(ANSWER_STYLE)
         words.append(word)
-    lines = [Text(" ").join(words)]
-    where = [Text(f"{role} {task.symbol(tokens[at])} at {at}", styles[role]) for role, at in places.items()]
-    lines.append(Text("  ") + Text(", ").join(where))
-    asked = [f"{task.symbol(answer)} (read at position {at})" for at, answer in answers.items()]
-    lines.append(Text(f"  answer{'s' if len(asked) > 1 else ''}: {', '.join(asked) or 'none'}"))
+    where = [Text(f"{role} {plain['symbols'][at]} at {at}", styles[role]) for role, at in plain["roles"].items()]
+    lines = [Text(" ").join(words), Text("  ") + Text(", ").join(where)]
+    if answers:
+        lines.append(Text(f"  {explanation(task, batch, index)}"))
+    more = len(answers) - 1
+    if more > 0:
+        lines.append(Text(f"  and {more} more quer{'ies' if more > 1 else 'y'} after it"))
+    lines += [Text(f"  {line}") for line in tree_lines(task, batch, index)]
     return Text("\n").join(lines)
-
-
-def _answers(batch: "Batch", index: int) -> Iterator[tuple[int, int]]:
-    """The scored positions and what should be predicted there."""
-    from mixerscope.tasks import UNSCORED
-
-    for position, target in enumerate(batch.targets[index].tolist()):
-        if target != UNSCORED:
-            yield position, target
-
-
-def _without_padding(task: "Task", batch: "Batch", index: int) -> list[int]:
-    tokens: list[int] = batch.tokens[index].tolist()
-    while tokens and task.symbol(tokens[-1]) == "PAD":
-        tokens.pop()
-    return tokens

@@ -37,7 +37,7 @@ def new_spec(
     from mixerscope.cli.settings import make_spec
     from mixerscope.store import write_bytes
 
-    spec = make_spec({"task": {"name": task}, "model": {"architecture": arch}}, set_)
+    spec = make_spec({"task": task, "model": {"architecture": arch}}, set_)
     text = json.dumps(spec.model_dump(mode="json"), indent=2) + "\n"
     if path.exists():
         raise UserError(f"{path} exists already; give another name")

@@ -22,6 +22,7 @@ def run(
     set_: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     out: Path = Path("runs"),
     fresh: Annotated[bool, Parameter(negative=())] = False,
+    threads: int = 1,
 ) -> int:
     """Train one model, intervene on it and name its mechanism.
 
@@ -30,7 +31,7 @@ def run(
     spec
         A JSON file; `mixerscope new spec` writes one.
     task
-        A task's name, instead of a file.
+        A task's name, or `atr:paper` for a preset of it, instead of a file.
     arch
         An architecture's name, instead of a file.
     set_
@@ -39,17 +40,21 @@ def run(
         The run gets a folder of its own in here.
     fresh
         Train even if the finished run is there.
+    threads
+        Cores torch may use; more than one can change the last bits of a result.
     """
     from mixerscope.cli.settings import make_spec
     from mixerscope.cli.verdicts import diverged, verdict_table
 
-    result = finished_run(make_spec(_base(spec, task, arch), set_), out, fresh=fresh)
+    if threads < 1:
+        raise UserError(f"--threads = {threads} should be at least 1")
+    result = finished_run(make_spec(_base(spec, task, arch), set_), out, fresh=fresh, threads=threads)
     results().print(verdict_table([result]))
     results().print(f"the run is in {result.folder.path}", markup=False, soft_wrap=True)
     return 1 if diverged(result) else 0
 
 
-def finished_run(spec: "RunSpec", out: Path, *, fresh: bool) -> "RunResult":
+def finished_run(spec: "RunSpec", out: Path, *, fresh: bool, threads: int = 1) -> "RunResult":
     """The run of a spec: found with every file intact, or made while progress is shown."""
     from mixerscope.cli.progress import following
     from mixerscope.runs import run, run_folder
@@ -60,7 +65,7 @@ def finished_run(spec: "RunSpec", out: Path, *, fresh: bool) -> "RunResult":
         remarks().print(f"found the finished run {folder.path}, nothing to train", markup=False, soft_wrap=True)
         return run(spec, out)
     with following(spec.model.architecture) as progress:
-        return run(spec, out, progress, fresh=fresh)
+        return run(spec, out, progress, fresh=fresh, threads=threads)
 
 
 def _base(spec: Path | None, task: str | None, arch: str | None) -> dict[str, Any]:
@@ -72,4 +77,4 @@ def _base(spec: Path | None, task: str | None, arch: str | None) -> dict[str, An
         return read_spec_file(spec)
     if task is None or arch is None:
         raise UserError("give a spec file, or both --task and --arch, as in `mixerscope run --task ar --arch mamba`")
-    return {"task": {"name": task}, "model": {"architecture": arch}}
+    return {"task": task, "model": {"architecture": arch}}

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from mixerscope.cli.console import results
-from mixerscope.errors import UnknownName, UserError
+from mixerscope.errors import UserError
 
 
 def sample(
@@ -24,7 +24,7 @@ def sample(
     Parameters
     ----------
     task
-        `mixerscope ls tasks`.
+        `mixerscope ls tasks`; `atr:paper` for a preset.
     n
         How many.
     seed
@@ -32,26 +32,20 @@ def sample(
     set_
         field=value, such as num_pairs=4; may be given several times. `mixerscope show TASK` lists the fields.
     json_
-        One JSON object a line: tokens, symbols, roles, answer, answers by position, labels.
+        One JSON object a line: tokens, symbols, targets by position, roles, labels, answer.
     """
-    from mixerscope.cli.documents import document_json, document_text, legend
-    from mixerscope.cli.settings import parse_settings
+    from mixerscope.cli.documents import document_text, legend
+    from mixerscope.cli.settings import parse_settings, parse_task
     from mixerscope.randomness import stream
-    from mixerscope.registry import TASKS
-    from mixerscope.spec import parse
+    from mixerscope.tasks.render import document
 
     if n < 1:
         raise UserError(f"--n = {n} should be at least 1")
-    cls = TASKS.load(task)
-    settings = {path.removeprefix("task."): value for path, value in parse_settings(set_).items()}
-    for field in settings:
-        if field not in cls.model_fields:
-            raise UnknownName(f"field of task {task!r}", field, cls.model_fields)
-    made = parse(cls, settings)
+    made = parse_task(task, {path.removeprefix("task."): value for path, value in parse_settings(set_).items()})
     batch = made.sample(n, stream(seed, "sample"))
     if json_:
         for index in range(n):
-            sys.stdout.write(json.dumps(document_json(made, batch, index)) + "\n")
+            sys.stdout.write(json.dumps(document(made, batch, index)) + "\n")
         return 0
     console = results()
     console.print(legend(batch))

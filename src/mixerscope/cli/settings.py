@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mixerscope.errors import UserError
+from mixerscope.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
     from mixerscope.spec import RunSpec
+    from mixerscope.tasks import Task
 
 
 def parse_settings(words: list[str] | None) -> dict[str, Any]:
@@ -23,6 +24,20 @@ def parse_settings(words: list[str] | None) -> dict[str, Any]:
         except json.JSONDecodeError:
             settings[path] = text
     return settings
+
+
+def parse_task(text: str, fields: Mapping[str, Any]) -> "Task":
+    """The task of a short form such as `ar` or `atr:paper`, with some fields set."""
+    from mixerscope.registry import TASKS
+    from mixerscope.spec import parse, task_object
+
+    named = task_object(text)
+    cls = TASKS.load(named["name"])
+    for field in fields:
+        if field not in cls.model_fields:
+            raise UnknownName(f"field of task {named['name']!r}", field, cls.model_fields)
+    preset = cls.preset_fields(named["preset"]) if "preset" in named else {}
+    return parse(cls, {**preset, **fields})
 
 
 def read_spec_file(path: Path) -> dict[str, Any]:

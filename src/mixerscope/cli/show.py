@@ -1,7 +1,7 @@
 """`mixerscope show`: everything a name stands for."""
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -12,6 +12,7 @@ from mixerscope.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
     from mixerscope.mixers import Mixer
+    from mixerscope.tasks import Task
 
 PROBES = (7, 11)
 """Lengths at which the shapes of sites are read: an axis that differs between the two is a position."""
@@ -32,19 +33,21 @@ def show(name: str, /, *, width: int = 64, length: int = 35, layers: int = 2) ->
         Depth of an architecture.
     """
     from mixerscope.registry import ARCHITECTURES, MIXERS, REGISTRIES, TASKS
+    from mixerscope.spec import task_object
 
     for option, value in (("--width", width), ("--length", length), ("--layers", layers)):
         if value < 1:
             raise UserError(f"{option} = {value} should be at least 1")
-    if not any(name in registry for registry in REGISTRIES.values()):
+    task = task_object(name)["name"]
+    if task not in TASKS and not any(name in registry for registry in REGISTRIES.values()):
         raise UnknownName("mixer, architecture or task", name, [n for r in REGISTRIES.values() for n in r.names()])
     console = results()
     if name in MIXERS:
         _show_mixer(console, name, MIXERS.load(name), width, length)
     if name in ARCHITECTURES or name in MIXERS:
         _show_architecture(console, name, width, layers)
-    if name in TASKS:
-        _show_task(console, name, TASKS.load(name))
+    if task in TASKS:
+        _show_task(console, name)
     return 0
 
 
@@ -151,17 +154,31 @@ def _show_architecture(console: Console, name: str, width: int, layers: int) -> 
     console.print()
 
 
-def _show_task(console: Console, name: str, cls: Any) -> None:
+def _show_task(console: Console, name: str) -> None:
+    """A task and one of its settings: the defaults, or the preset behind a colon."""
     from mixerscope.cli.documents import document_text, legend
     from mixerscope.cli.fields import fields_table
+    from mixerscope.cli.settings import parse_task
     from mixerscope.randomness import stream
+    from mixerscope.registry import TASKS
+    from mixerscope.spec import task_object
 
+    named = task_object(name)
+    cls = TASKS.load(named["name"])
+    if "preset" not in named and any(field.is_required() for field in cls.model_fields.values()):
+        _heading(console, "task", name, cls)
+        console.print(fields_table(cls, "field"))
+        return
+    task = parse_task(name, {})
     _heading(console, "task", name, cls)
     console.print(fields_table(cls, "field"))
     console.print()
-    if any(field.is_required() for field in cls.model_fields.values()):
-        return
-    task = cls()
+    if cls.presets:
+        presets = plain_table("preset", "what it sets")
+        for preset, fields in cls.presets.items():
+            presets.add_row(f"{named['name']}:{preset}", Text(", ".join(f"{k}={v}" for k, v in fields.items())))
+        console.print(presets)
+        console.print()
     batch = task.sample(1, stream(0, "show"))
     facts = {
         "vocabulary": f"{task.vocab_size:,} tokens",
@@ -171,6 +188,19 @@ def _show_task(console: Console, name: str, cls: Any) -> None:
         "labels": ", ".join(batch.labels),
     }
     _facts(console, {key: value for key, value in facts.items() if value})
-    console.print("one document, with the defaults:")
+    _show_guessing(console, task)
+    console.print(f"one document, with {'the preset' if 'preset' in named else 'the defaults'}:")
     console.print(document_text(task, batch, 0))
     console.print(legend(batch))
+
+
+def _show_guessing(console: Console, task: "Task") -> None:
+    """What accuracy means nothing, and what accuracy nobody can have."""
+    from mixerscope.tasks.baselines import ceiling, guessing_baselines
+
+    guesses = plain_table("guessing by", "rule", "accuracy")
+    for guess in guessing_baselines(task):
+        guesses.add_row(guess.name, Text(guess.rule), f"{guess.accuracy:.1%}")
+    console.print(guesses)
+    console.print(f"documents that mean one answer only: {ceiling(task):.1%}")
+    console.print()

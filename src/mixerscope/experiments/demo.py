@@ -2,12 +2,11 @@
 
 from mixerscope.spec import RunSpec
 
-WIDTH = 32
 STEPS = 1000
 BATCH = 64
 TASK = {"name": "ar", "num_pairs": 4, "num_keys": 8, "num_values": 8, "num_queries": 2}
-# Chosen by the steps each architecture needs to solve the task; what they learn was not looked at.
-LEARNING_RATES = {"attention": 1e-3, "based": 5e-3, "mamba": 1e-2}
+# Width and learning rate, chosen by the steps each needs to solve the task; the mechanism was not looked at.
+SETTINGS = {"attention": (64, 1e-3), "based": (32, 5e-3), "mamba": (32, 1e-2)}
 ACCURACY = 0.95
 """What each model must reach on fresh documents."""
 
@@ -18,7 +17,7 @@ def demo_specs() -> list[RunSpec]:
         RunSpec.model_validate(
             {
                 "task": TASK,
-                "model": {"architecture": architecture, "width": WIDTH, "init": "small_model"},
+                "model": {"architecture": architecture, "width": width, "init": "small_model"},
                 "train": {
                     "steps": STEPS,
                     "batch_size": BATCH,
@@ -30,5 +29,5 @@ def demo_specs() -> list[RunSpec]:
                 "interventions": {"avoid_present": True},
             }
         )
-        for architecture, rate in LEARNING_RATES.items()
+        for architecture, (width, rate) in SETTINGS.items()
     ]

@@ -10,7 +10,7 @@ import altair as alt
 from mixerscope.analysis import SHARE
 from mixerscope.report.data import ModelResult, SlotVerdict
 
-CELL_WIDTH, CELL_HEIGHT = 48, 28
+CELL_WIDTH, CELL_HEIGHT = 44, 28
 CURVE_HEIGHT = 220
 MARKS = {"no path": "–", "same": "=", "invalid": "✕"}
 """What stands in a cell in place of a number that was not measured."""

@@ -119,6 +119,7 @@ class TaskGroup:
     name: str
     summary: str
     fields: dict[str, Any]
+    """Those that differ from the task's defaults."""
     models: tuple[ModelResult, ...]
     example: Example | None
 
@@ -143,11 +144,12 @@ def _task_key(run: RunResult) -> str:
 
 
 def _group(runs: list[RunResult]) -> TaskGroup:
-    task = runs[0].spec.model_dump(mode="json")["task"]
-    name = task.pop("name")
+    task = runs[0].task
+    name = TASKS.name_of(type(task))
+    fields = task.model_dump(mode="json", exclude_defaults=True)
     models = tuple(_model(run, label, _seeds(run, runs)) for run, label in zip(runs, labels(runs), strict=True))
     summary = next(entry.summary for entry in TASKS.entries() if entry.name == name)
-    return TaskGroup(name, summary, task, models, _example(models))
+    return TaskGroup(name, summary, fields, models, _example(models))
 
 
 def labels(runs: Sequence[RunResult]) -> list[str]:

@@ -3,7 +3,7 @@
 from mixerscope.spec.architectures import Architecture, LayerSpec
 from mixerscope.spec.base import Spec, canonical_json, digest, one_sentence, parse
 from mixerscope.spec.paths import valid_paths, with_settings
-from mixerscope.spec.run import InterventionSpec, ModelSpec, RunSpec, TrainSpec
+from mixerscope.spec.run import InterventionSpec, ModelSpec, RunSpec, TrainSpec, task_object
 
 __all__ = [
     "Architecture",
@@ -17,6 +17,7 @@ __all__ = [
     "digest",
     "one_sentence",
     "parse",
+    "task_object",
     "valid_paths",
     "with_settings",
 ]

@@ -8,7 +8,7 @@ from mixerscope.errors import UnknownName, UserError
 from mixerscope.registry import ARCHITECTURES, MIXERS, TASKS
 from mixerscope.spec.base import Spec
 from mixerscope.spec.options import options_model
-from mixerscope.spec.run import RunSpec
+from mixerscope.spec.run import RunSpec, task_object
 
 FIRST = ("task", "task.name", "model", "model.architecture")
 """Which other paths exist depends on these, so they are set before the rest."""
@@ -17,10 +17,9 @@ FIRST = ("task", "task.name", "model", "model.architecture")
 def valid_paths(data: Mapping[str, Any]) -> list[str]:
     """Every path of the run spec that `data` describes, whether `data` holds it or leaves it to the default."""
     paths = list(_fields(RunSpec, ""))
-    task = data.get("task")
-    name = task.get("name") if isinstance(task, Mapping) else task
+    name = _task_object(data).get("name")
     if isinstance(name, str) and name in TASKS:
-        paths += ["task.name", *(f"task.{field}" for field in TASKS.load(name).model_fields)]
+        paths += ["task.name", "task.preset", *(f"task.{field}" for field in TASKS.load(name).model_fields)]
     model = data.get("model")
     architecture = model.get("architecture") if isinstance(model, Mapping) else None
     if isinstance(architecture, str):
@@ -39,8 +38,8 @@ def with_settings(data: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[
         value = settings[path]
         known = valid_paths(result)
         if path in ("task", "task.name") and isinstance(value, str):
-            if _task_name(result) != value:
-                result["task"] = {"name": value}
+            if _task_object(result) != task_object(value):
+                result["task"] = task_object(value)
             continue
         if path not in known:
             raise UnknownName("setting", path, known)
@@ -63,9 +62,11 @@ def _option_names(architecture: str) -> list[str]:
     return list(options_model(MIXERS.load(architecture)).model_fields) if architecture in MIXERS else []
 
 
-def _task_name(data: Mapping[str, Any]) -> Any:
+def _task_object(data: Mapping[str, Any]) -> Mapping[str, Any]:
     task = data.get("task")
-    return task.get("name") if isinstance(task, Mapping) else task
+    if isinstance(task, str):
+        return task_object(task)
+    return task if isinstance(task, Mapping) else {}
 
 
 def _change_architecture(data: dict[str, Any], architecture: Any) -> None:
@@ -80,8 +81,8 @@ def _put(data: dict[str, Any], path: str, value: Any) -> None:
     here: Any = data
     for depth, part in enumerate(parents):
         inner = here.setdefault(part, {})
-        if part == "task" and isinstance(inner, str):  # the short form of a task is its name
-            inner = here[part] = {"name": inner}
+        if part == "task" and isinstance(inner, str):
+            inner = here[part] = task_object(inner)
         if not isinstance(inner, dict):
             raise UserError(f"cannot set {path}: {'.'.join(parents[: depth + 1])} should be an object, got {inner!r}")
         here = inner

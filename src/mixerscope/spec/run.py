@@ -20,14 +20,23 @@ from mixerscope.spec.base import Spec, digest
 SPEC_VERSION = 1
 
 
+def task_object(text: str) -> dict[str, Any]:
+    """The long form of a task's short form: `ar`, or `atr:paper` for a preset of it."""
+    name, colon, preset = text.partition(":")
+    return {"name": name, "preset": preset} if colon else {"name": name}
+
+
 def _load_task(value: Any) -> Any:
     if isinstance(value, str):
-        value = {"name": value}
+        value = task_object(value)
     if isinstance(value, dict):
         if not isinstance(value.get("name"), str):
             raise ValueError(f"a task needs a 'name' that is text, got {value.get('name')!r}")
-        fields = {key: field for key, field in value.items() if key != "name"}
-        return TASKS.load(value["name"]).model_validate(fields)
+        cls = TASKS.load(value["name"])
+        fields = {key: field for key, field in value.items() if key not in ("name", "preset")}
+        if "preset" in value:
+            fields = {**cls.preset_fields(value["preset"]), **fields}
+        return cls.model_validate(fields)
     if not isinstance(value, Spec):
         raise ValueError(f"a task is a name or an object with a 'name', got {value!r}")
     return value
@@ -110,7 +119,7 @@ class RunSpec(Spec):
 
     version: Literal[1] = SPEC_VERSION
     task: Annotated[Any, BeforeValidator(_load_task), PlainSerializer(_dump_task)]
-    """A task's name, or an object with `name` and the task's own fields."""
+    """A task's name (`ar`, or `atr:paper` for a preset), or an object with `name` and the task's own fields."""
     model: ModelSpec
     train: TrainSpec = TrainSpec()
     interventions: InterventionSpec = InterventionSpec()

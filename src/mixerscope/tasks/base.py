@@ -94,11 +94,16 @@ class Task(Spec):
     """Named settings: name to the fields that differ from the defaults."""
 
     @classmethod
-    def preset(cls, name: str) -> Self:
-        """The task with the fields of a named preset."""
+    def preset_fields(cls, name: str) -> dict[str, Any]:
+        """The fields that a named preset sets."""
         if name not in cls.presets:
             raise UnknownName(f"preset of {cls.__name__}", name, cls.presets)
-        return cls.model_validate(dict(cls.presets[name]))
+        return dict(cls.presets[name])
+
+    @classmethod
+    def preset(cls, name: str) -> Self:
+        """The task with the fields of a named preset."""
+        return cls.model_validate(cls.preset_fields(name))
 
     @property
     @abstractmethod

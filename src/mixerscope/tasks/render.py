@@ -24,13 +24,14 @@ def pieces(task: Task, batch: Batch, index: int) -> list[Piece]:
 
 
 def document(task: Task, batch: Batch, index: int) -> dict[str, Any]:
-    """A document as plain data: tokens, symbols, targets by position, roles and labels."""
+    """A document as plain data: tokens, symbols, targets by position, the first of them as `answer`, roles, labels."""
     shown = pieces(task, batch, index)
-    targets = batch.targets[index].tolist()
+    scored = {position: token for position, token in enumerate(batch.targets[index].tolist()) if token != UNSCORED}
     return {
         "tokens": batch.tokens[index, : len(shown)].tolist(),
         "symbols": [piece.symbol for piece in shown],
-        "targets": {str(position): token for position, token in enumerate(targets) if token != UNSCORED},
+        "targets": {str(position): token for position, token in scored.items()},
+        "answer": next(iter(scored.values()), None),
         "roles": {name: int(at[index]) for name, at in batch.roles.items()},
         "labels": {
             name: int(label[index]) if label.dim() == 1 else label[index, : len(shown)].tolist()

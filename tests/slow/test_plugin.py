@@ -1,0 +1,71 @@
+"""Another package brings a mixer and a task by entry point, without touching ours."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def with_plugin(tmp_path_factory: pytest.TempPathFactory):
+    """Runs `mixerscope` where the outside package of tests/plugin is installed; its classes are the examples'."""
+    folder = tmp_path_factory.mktemp("plugin")
+    shutil.copytree(ROOT / "tests" / "plugin", folder / "source")
+    package = folder / "source" / "src" / "my_lab"
+    shutil.copy(ROOT / "examples" / "04_own_mixer.py", package / "decay.py")
+    shutil.copy(ROOT / "examples" / "05_own_task.py", package / "first.py")
+    uv = str(Path(sys.executable).with_name("uv"))
+    site = folder / "site"
+    install = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--no-deps", "--target", str(site)]
+    subprocess.run([*install, str(folder / "source")], check=True)
+
+    def mixerscope(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "mixerscope", *words],
+            env={**os.environ, "PYTHONPATH": str(site)},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return mixerscope
+
+
+def test_it_is_listed_under_its_distribution(with_plugin):
+    assert "my-lab/decay" in with_plugin("ls", "mixers").stdout
+    assert "my-lab/decay" in with_plugin("ls", "architectures").stdout
+    assert "my-lab/first" in with_plugin("ls", "tasks").stdout
+
+
+def test_it_passes_the_same_conformance_suite(with_plugin):
+    checked = with_plugin("check", "my-lab/decay")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_it_runs_and_is_reported_like_any_other(with_plugin, tmp_path):
+    settings = ["train.steps=3", "train.documents=16", "train.eval_documents=8", "interventions.documents=8"]
+    words = [word for setting in [*settings, "model.width=8"] for word in ("--set", setting)]
+    ran = with_plugin("run", "--task", "my-lab/first", "--arch", "my-lab/decay", "--out", str(tmp_path), *words)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    [folder] = tmp_path.glob("my-lab-decay-*")
+    spec = json.loads((folder / "spec.json").read_text())
+    assert spec["model"]["architecture"] == "my-lab/decay"
+    assert spec["task"]["name"] == "my-lab/first"
+    assert with_plugin("report", str(tmp_path)).returncode == 0
+
+
+def test_without_it_the_name_is_unknown(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-m", "mixerscope", "show", "my-lab/decay"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 2
+    assert "my-lab/decay" in ran.stderr

@@ -1,0 +1,72 @@
+"""README, docs and examples are code: every Python block and every example runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCKS = [
+    pytest.param(code, id=f"{page.name}-{i}")
+    for page in PAGES
+    for i, code in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S))
+]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def test_there_is_something_to_run():
+    assert len(BLOCKS) >= 2
+    assert len(EXAMPLES) >= 5
+
+
+@pytest.mark.parametrize("code", BLOCKS)
+def test_code_blocks_run(code: str, tmp_path: Path):
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, cwd=tmp_path)
+
+
+def test_the_readme_shows_what_its_example_prints(tmp_path: Path):
+    text = (ROOT / "README.md").read_text()
+    code = re.search(r"^```python\n(.*?)^```\n\n`(.*?)`$", text, re.M | re.S)
+    assert code is not None
+    ran = subprocess.run([sys.executable, "-c", code[1]], check=True, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.stdout.strip() == code[2]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_run_and_are_short(path: Path, tmp_path: Path):
+    assert len(path.read_text().splitlines()) <= 45
+    subprocess.run([sys.executable, "-W", "error", str(path)], check=True, cwd=tmp_path)
+
+
+def test_own_mixer_and_own_task_of_the_examples_hold(tmp_path: Path):
+    from mixerscope.check import check_mixer
+    from mixerscope.interventions import make_pairs
+    from mixerscope.randomness import stream
+    from mixerscope.spec import InterventionSpec
+
+    results = check_mixer(f"{ROOT / 'examples' / '04_own_mixer.py'}:Decay")
+    assert [result for result in results if not result.passed] == []
+    scope: dict = {"__name__": "example"}
+    exec((ROOT / "examples" / "05_own_task.py").read_text(), scope)
+    task = scope["First"](length=5)
+    batch = task.sample(20, stream(0, "example"))
+    assert (task.solve(batch) == batch.scored()[1]).all()
+    assert len(make_pairs(task, InterventionSpec(documents=10), 0)) == 10
+
+
+def test_links_to_files_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_readme_names_every_architecture_and_task():
+    from mixerscope.registry import TASKS, architecture_entries
+
+    text = (ROOT / "README.md").read_text()
+    for entry in [*architecture_entries(), *TASKS.entries()]:
+        if entry.origin == "mixerscope":
+            assert f"`{entry.name}`" in text, entry.name
