@@ -2,17 +2,10 @@
 
 from mixerscope.analysis.cells import BEST, SHARE, best_roles, cell_rows
 from mixerscope.analysis.emergence import emergence_plan, emergence_rows, observe
-from mixerscope.analysis.routes import (
-    CARRIES,
-    MECHANISMS,
-    MIN_GAP,
-    Boundary,
-    RouteMove,
-    Verdict,
-    boundary_sites,
-    verdict,
-)
-from mixerscope.analysis.stats import Estimate, mean_estimate, ratio_estimate, resampling_counts
+from mixerscope.analysis.routes import Boundary, RouteMove, Verdict, boundary_sites, verdict
+from mixerscope.analysis.rules import CARRIES, MECHANISMS, MIN_GAP
+from mixerscope.analysis.seeds import OverSeeds, over_seeds
+from mixerscope.analysis.stats import Estimate, mean_estimate, proportion_estimate, ratio_estimate
 
 __all__ = [
     "BEST",
@@ -22,6 +15,7 @@ __all__ = [
     "SHARE",
     "Boundary",
     "Estimate",
+    "OverSeeds",
     "RouteMove",
     "Verdict",
     "best_roles",
@@ -31,7 +25,8 @@ __all__ = [
     "emergence_rows",
     "mean_estimate",
     "observe",
+    "over_seeds",
+    "proportion_estimate",
     "ratio_estimate",
-    "resampling_counts",
     "verdict",
 ]

@@ -5,14 +5,13 @@ from typing import Any
 
 import torch
 
-from mixerscope.analysis.cells import share_estimate
-from mixerscope.analysis.routes import MIN_GAP, boundary_sites
-from mixerscope.analysis.stats import mean_estimate, resampling_counts
+from mixerscope.analysis.cells import NO_GAP, share_estimates
+from mixerscope.analysis.routes import boundary_sites
+from mixerscope.analysis.rules import MIN_GAP
+from mixerscope.analysis.stats import Estimate, mean_estimate
 from mixerscope.errors import SelfTestFailed
 from mixerscope.interventions import Cell, Grid, Pairs, interchange, plan_grid
 from mixerscope.model import Model
-
-NOT_YET = "corrupting changes too little for a share of it to be a number"
 
 
 def emergence_plan(model: Model, pairs: Pairs) -> list[Cell]:
@@ -22,11 +21,16 @@ def emergence_plan(model: Model, pairs: Pairs) -> list[Cell]:
 
 def emergence_rows(step: int, grid: Grid) -> Iterator[dict[str, Any]]:
     """One row per slot, site and role. A share exists once the model reads the corrupted token at all."""
-    counts = resampling_counts(len(grid.pairs))
     accuracy = grid.original.accuracy.double().mean().item()
+    shares: dict[Cell, Estimate | None] = {}
+    gaps: dict[str, Estimate] = {}
+    for slot, effects in grid.corrupted.items():
+        gaps[slot] = mean_estimate(grid.original.likelihood.double() - effects.likelihood.double())
+        if gaps[slot].low > MIN_GAP:
+            valid = [cell for cell, m in grid.cells.items() if cell.slot == slot and m.status != "invalid"]
+            shares |= dict(zip(valid, share_estimates(grid, valid), strict=True))
     for cell, measured in grid.cells.items():
-        gap = mean_estimate(grid.original.likelihood - grid.corrupted[cell.slot].likelihood, counts)
-        share = share_estimate(grid, cell, counts) if gap.low > MIN_GAP and measured.status != "invalid" else None
+        share = shares.get(cell)
         yield {
             "step": step,
             "slot": cell.slot,
@@ -35,9 +39,9 @@ def emergence_rows(step: int, grid: Grid) -> Iterator[dict[str, Any]]:
             "share": None if share is None else share.value,
             "low": None if share is None else share.low,
             "high": None if share is None else share.high,
-            "gap": gap.value,
+            "gap": gaps[cell.slot].value,
             "accuracy": accuracy,
-            "reason": "" if share is not None else measured.reason or NOT_YET,
+            "reason": "" if share is not None else measured.reason or NO_GAP,
         }
 
 
