@@ -56,8 +56,8 @@ def interchange_cohort(
     with ExitStack() as stack, torch.no_grad():
         for model in models:
             stack.enter_context(evaluating(model))
-        tested = [self_test(model, pairs, sorted({cell.site for cell in plan})) for model in models]
         prepared = [Measurement(model, pairs, plan, edits or {}, batch_documents) for model in models]
+        tested = [self_test(model, pairs, ready.sites) for model, ready in zip(models, prepared, strict=True)]
         stacked = _Stacked(models, prepared)
         for number, chunk in enumerate(pairs.chunks(batch_documents)):
             for part, found in zip(parts, stacked.chunk(chunk, number * batch_documents), strict=True):

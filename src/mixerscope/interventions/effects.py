@@ -25,8 +25,8 @@ class Effects:
     """KL(unedited run || this run) over the vocabulary, in nats; zero for the unedited run itself."""
 
     @staticmethod
-    def of(logits: Tensor, answers: Tensor, rivals: Tensor | None = None, unedited: Tensor | None = None) -> "Effects":
-        """From logits [n, v], answers [n], rivals [n] (default: the runner-up here), unedited log-probabilities."""
+    def of(logits: Tensor, answers: Tensor, rivals: Tensor | None = None, unedited: "Distribution | None" = None) -> "Effects":
+        """From logits [n, v], answers [n], rivals [n] (default: the runner-up here) and what the unedited run says."""
         log_p = log_probabilities(logits)
         answers = answers[:, None]
         logit = logits.gather(1, answers)[:, 0]
@@ -35,7 +35,7 @@ class Effects:
         if unedited is None:
             kl = torch.zeros_like(likelihood)
         else:
-            kl = (unedited.exp() * (unedited - log_p)).sum(-1).clamp(min=0)  # rounding can leave it below zero
+            kl = torch.linalg.vecdot(unedited.p, unedited.log_p - log_p).clamp(min=0)  # rounding can leave it below zero
         return Effects(
             likelihood,
             answer_correct(logits, answers[:, 0]).to(torch.float32),
@@ -61,6 +61,19 @@ class Effects:
 
 
 METRICS = tuple(field.name for field in fields(Effects))
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Probabilities [n, v] and their logarithms, kept together because many cells are compared with the same ones."""
+
+    p: Tensor
+    log_p: Tensor
+
+    @staticmethod
+    def of(logits: Tensor) -> "Distribution":
+        log_p = log_probabilities(logits)
+        return Distribution(log_p.exp(), log_p)
 
 
 def log_probabilities(logits: Tensor) -> Tensor:

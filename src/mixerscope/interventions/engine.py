@@ -1,27 +1,27 @@
 """The intervention grid: every cell of a plan, measured."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from mixerscope.interventions.cache import activations, evaluating
-from mixerscope.interventions.edits import Edit, Here, find_edit
-from mixerscope.interventions.effects import Effects, log_probabilities, rivals_or_runner_up
+from mixerscope.interventions.edits import SWAP, Edit, Here, find_edit
+from mixerscope.interventions.effects import Distribution, Effects, rivals_or_runner_up
 from mixerscope.interventions.pairs import JOINT, Pairs
 from mixerscope.interventions.plan import Cell, check_plan, plan_grid
-from mixerscope.interventions.resume import Resumption, pick
+from mixerscope.interventions.resume import Resumption, pick, stand_ins
 from mixerscope.interventions.selftest import SelfTest, self_test
 from mixerscope.interventions.states import demand_one_size, is_state, mixer_of
 from mixerscope.model import Model
 
 Status = Literal["measured", "no path", "same", "invalid"]
 
-ROWS_PER_PASS = 128
+ROWS_PER_PASS = 64
 """Documents times edits that run together; more leaves the processor's cache and is slower."""
 SAME = "the edit writes what is already there"
 
@@ -30,6 +30,7 @@ SAME = "the edit writes what is already there"
 class Measured:
     """What became of a cell.
 
+    `measured`: run, itself or, as `reason` then says, at another site where it is the same edit.
     `no path`: the edit cannot reach what is read, so the effects are those of the unedited run, proven and not run.
     `same`: the edit writes the very bits that are there, so it changes nothing. `invalid`: some number is not finite.
     """
@@ -70,8 +71,8 @@ def interchange(
     plan = plan_grid(model, pairs) if plan is None else plan
     check_plan(model, pairs, plan)
     with evaluating(model), torch.inference_mode():
-        tested = self_test(model, pairs, sorted({cell.site for cell in plan}))
         measurement = Measurement(model, pairs, plan, edits or {}, batch_documents)
+        tested = self_test(model, pairs, measurement.sites)
         parts: dict[Key, list[Measured]] = defaultdict(list)
         chunks = list(pairs.chunks(batch_documents))
         for done, chunk in enumerate(chunks):
@@ -98,11 +99,9 @@ def join_chunks(parts: list[Measured]) -> Measured:
     bad = effects.non_finite()
     if bad:
         return Measured(effects, "invalid", f"not finite in {bad} of {len(effects.likelihood)} documents")
-    for status in ("measured", "same", "no path"):
-        for part in parts:
-            if part.status == status:
-                return Measured(effects, status, part.reason)
-    raise AssertionError("a cell without parts")
+    status = min((part.status for part in parts), key=("measured", "same", "no path").index)
+    reasons = {part.reason for part in parts if part.status == status}
+    return Measured(effects, status, reasons.pop() if len(reasons) == 1 else "")
 
 
 class Measurement:
@@ -113,7 +112,8 @@ class Measurement:
     ) -> None:
         self.plan = plan
         self.edits = {cell.edit: find_edit(cell.edit, edits) for cell in plan}
-        self.sites = sorted({cell.site for cell in plan})
+        sites, swapped = {cell.site for cell in plan}, {cell.site for cell in plan if cell.edit == SWAP}
+        self.sites = sorted(sites | stand_ins(swapped, len(model.blocks)))
         self.everyone: dict[tuple[str, str, str, str], Tensor] = {}
         """By slot, direction, site and role: what the documents that run hold there, [all documents, p, ...]."""
         for cell in plan:
@@ -151,16 +151,17 @@ class Measurement:
             found.append((f"corrupted {slot}", Measured(Effects.of(corrupted.logits, answers, rivals))))
             for direction, base, source in (("restore", corrupted, original), ("break", original, corrupted)):
                 cells = [cell for cell in self.plan if (cell.slot, cell.direction) == (slot, direction)]
+                if not cells:
+                    continue
                 unedited = Effects.of(base.logits, answers, rivals)
-                log_p = log_probabilities(base.logits)
+                expected = Distribution.of(base.logits)
                 writes = [self._write(cell, pairs, base, source, documents) for cell in cells]
-                for cell, outcome in run_writes(base, writes, stacked_same):
-                    measured = (
-                        Measured(Effects.of(outcome, answers, rivals, log_p))
-                        if isinstance(outcome, Tensor)
-                        else Measured(unedited, *outcome)
-                    )
-                    found.append((cell, measured))
+                for members, outcome in run_writes(base, source, writes, stacked_same):
+                    if isinstance(outcome, Tensor):
+                        effects = Effects.of(outcome, answers, rivals, expected)
+                        found += [(cell, Measured(effects, "measured", reason)) for cell, reason in members]
+                    else:
+                        found += [(cell, Measured(unedited, outcome, reason)) for cell, reason in members]
         return found
 
     def _write(self, cell: Cell, pairs: Pairs, base: Resumption, source: Resumption, documents: slice) -> "Write":
@@ -182,31 +183,42 @@ class Write:
     value: Tensor
 
 
-Outcome = Tensor | tuple[Status, str]
+Outcome = Tensor | Literal["no path", "same"]
 """Logits [n, v], or why nothing needed to run."""
 
 
 def run_writes(
-    base: Resumption, writes: list[Write], stacked_same: dict[Cell, Tensor] | None = None
-) -> list[tuple[Cell, Outcome]]:
-    """The outcome of every write, those at one site together."""
-    found: list[tuple[Cell, Outcome]] = []
-    together: dict[tuple[str, int], list[Write]] = defaultdict(list)
+    base: Resumption, source: Resumption, writes: list[Write], stacked_same: dict[Cell, Tensor] | None = None
+) -> Iterator[tuple[list[tuple[Cell, str]], Outcome]]:
+    """The outcome of every write, those at one site together, with the cells that share it and the reason of each."""
+    runs: dict[tuple[str, str, str], Write] = {}
+    members: dict[tuple[str, str, str], list[tuple[Cell, str]]] = defaultdict(list)
     for write in writes:
-        reason = base.no_path(write.cell.site, write.places)
+        cell = write.cell
+        reason = base.no_path(cell.site, write.places)
         if reason is not None:
-            found.append((write.cell, ("no path", reason)))
-        elif stacked_same is None and torch.equal(write.value, write.there):
-            found.append((write.cell, ("same", SAME)))
-        else:
-            if stacked_same is not None:
-                stacked_same[write.cell] = (write.value == write.there).all()
-            together[write.cell.site, write.places.shape[1]].append(write)
+            yield [(cell, reason)], "no path"
+            continue
+        if stacked_same is not None:
+            stacked_same[cell] = (write.value == write.there).all()
+        elif torch.equal(write.value, write.there):
+            yield [(cell, SAME)], "same"
+            continue
+        site = cell.site
+        if cell.edit == SWAP:
+            site = base.same_swap(source, site, write.places, by_value=stacked_same is None)
+        run = (site, cell.role, cell.edit)
+        members[run].append((cell, "" if site == cell.site else f"same edit as at {site}"))
+        runs[run] = write if site == cell.site else replace(write, value=pick(source.cache[site], write.places))
+    together: dict[tuple[str, int], list[tuple[str, str, str]]] = defaultdict(list)
+    for run, write in runs.items():
+        together[run[0], write.places.shape[1]].append(run)
     per_pass = max(1, ROWS_PER_PASS // len(base.tokens))
     for (site, _), group in together.items():
         for start in range(0, len(group), per_pass):
             part = group[start : start + per_pass]
-            places, values = torch.cat([w.places for w in part]), torch.cat([w.value for w in part])
+            places = torch.cat([runs[run].places for run in part])
+            values = torch.cat([runs[run].value for run in part])
             logits = base.edited(site, places, values).split(len(base.tokens))
-            found += [(write.cell, rows) for write, rows in zip(part, logits, strict=True)]
-    return found
+            for run, rows in zip(part, logits, strict=True):
+                yield members[run], rows

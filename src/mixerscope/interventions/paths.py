@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.cache import evaluating
-from mixerscope.interventions.effects import Effects, log_probabilities, rivals_or_runner_up
+from mixerscope.interventions.effects import Distribution, Effects, rivals_or_runner_up
 from mixerscope.interventions.engine import Measured, join_chunks
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.interventions.plan import DIRECTIONS, Direction, editable_sites
@@ -142,7 +142,7 @@ def _measure(model: Model, pairs: Pairs, edges: list[Edge], order: list[str]) ->
                     continue
                 with edit(model, {edge.receiver: lambda x, at=places, value=arrived: swap(x, at, value)}):
                     logits = model(tokens, read[:, None])[:, 0]
-                effects = Effects.of(logits, answers, rivals, log_probabilities(plain))
+                effects = Effects.of(logits, answers, rivals, Distribution.of(plain))
                 found.append((edge, Measured(effects)))
     return found
 
