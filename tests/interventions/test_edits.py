@@ -9,7 +9,7 @@ from torch import Tensor
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions import Add, Cell, Mean, Noise, ProjectOut, Resample, interchange, make_pairs, plan_grid
 from mixerscope.interventions.edits import Here
-from mixerscope.interventions.effects import Effects
+from mixerscope.interventions.effects import Distribution, Effects
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.model import Model, build_model
 from mixerscope.randomness import stream
@@ -65,7 +65,7 @@ def by_hand(model: Model, pairs: Pairs, cell: Cell, written: Callable[[Tensor, T
     plain = model(base.tokens)[rows, read]
     with edit(model, {cell.site: write}):
         logits = model(base.tokens)[rows, read]
-    return Effects.of(logits, answers, unedited=plain.log_softmax(-1))
+    return Effects.of(logits, answers, unedited=Distribution.of(plain))
 
 
 @pytest.mark.parametrize("name", BY_HAND)

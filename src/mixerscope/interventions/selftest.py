@@ -119,9 +119,9 @@ class _Tester:
             identity = self.all_exact or self._identity_exact([site])
         later, earlier, dead = False, False, False
         for scale in NOISE_SCALES:
-            disturbed = pick(activation, positions) + _noise(activation, site, scale)
+            disturbed = pick(activation, positions) + noise_for(activation, site, scale)
             moved, logits = self._written(self.model, site, positions, disturbed)
-            later, earlier_now = _moves(moved, plain, positions)
+            later, earlier_now = moves(moved, plain, positions)
             earlier |= earlier_now
             resumed = self.unedited.edited(site, positions[:, None], disturbed[:, None])
             error = max(error, _relative_difference(resumed, logits))
@@ -133,9 +133,9 @@ class _Tester:
             plain, _ = self._written(model, site, positions, None)
             _, found = run_and_record(model, self.tokens, self.read, [site])
             for scale in NOISE_SCALES:
-                disturbed = pick(found[site], positions) + _noise(found[site], site, scale)
+                disturbed = pick(found[site], positions) + noise_for(found[site], site, scale)
                 moved, _ = self._written(model, site, positions, disturbed)
-                later_now, earlier_now = _moves(moved, plain, positions)
+                later_now, earlier_now = moves(moved, plain, positions)
                 later, earlier = later or later_now, earlier or earlier_now
         return SiteTest(site, True, identity, later, earlier, error, dead)
 
@@ -204,14 +204,14 @@ def _relative_difference(found: Tensor, expected: Tensor) -> float:
     return ((found - expected).abs().max() / expected.abs().max().clamp(min=1e-12)).item()
 
 
-def _noise(activation: Tensor, site: str, scale: float) -> Tensor:
+def noise_for(activation: Tensor, site: str, scale: float) -> Tensor:
     """[n, ...] noise for one position of each document, of the activation's own size times `scale`."""
     rng = stream(0, "self-test", site)
     noise = torch.randn(activation[:, 0].shape, generator=rng, dtype=activation.dtype).to(activation.device)
     return noise * (activation.abs().mean() + 1.0) * scale
 
 
-def _moves(moved: Tensor, plain: Tensor, positions: Tensor) -> tuple[bool, bool]:
+def moves(moved: Tensor, plain: Tensor, positions: Tensor) -> tuple[bool, bool]:
     """Whether anything changed at the edited positions or later, and whether anything changed before."""
     changed = (moved != plain).any(-1)  # [n, t]
     earlier = torch.arange(changed.shape[1], device=changed.device) < positions[:, None]
