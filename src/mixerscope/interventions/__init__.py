@@ -1,7 +1,9 @@
 """Interventions: write into one activation and see what becomes of the answer."""
 
+from mixerscope.interventions.adapt import Adapted, adapt
 from mixerscope.interventions.attribution import ApproximationError, Attribution, attribution_patching
 from mixerscope.interventions.cache import activations, logit_lens
+from mixerscope.interventions.check_model import ModelCheck, check_model
 from mixerscope.interventions.cohort import interchange_cohort
 from mixerscope.interventions.edits import (
     EDITS,
@@ -24,6 +26,10 @@ from mixerscope.interventions.selftest import SelfTest, SiteTest, self_test
 from mixerscope.interventions.states import state_sites
 
 __all__ = [
+    "Adapted",
+    "ModelCheck",
+    "adapt",
+    "check_model",
     "DIRECTIONS",
     "EDITS",
     "METRICS",

@@ -30,11 +30,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def activations(
-    model: Model, batch: Batch, sites: Iterable[str], roles: Iterable[str], batch_documents: int = 64
+    model: nn.Module, batch: Batch, sites: Iterable[str], roles: Iterable[str], batch_documents: int = 64
 ) -> dict[tuple[str, str], Tensor]:
     """What the model holds at each (site, role): [n, ...], or [n, p, ...] for p roles joined such as `key&value`."""
     sites, roles = list(sites), list(roles)
-    known = [*named_sites(model), *state_sites(model)]
+    known = [*named_sites(model), *(state_sites(model) if isinstance(model, Model) else [])]
     for site in sites:
         if site not in known or site == "logits":
             raise UnknownName("site with positions", site, [name for name in known if name != "logits"])

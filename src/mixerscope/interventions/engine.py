@@ -9,13 +9,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mixerscope.interventions.adapt import Adapted, WholePass
 from mixerscope.interventions.cache import activations, evaluating
+from mixerscope.interventions.check_model import self_test_whole
 from mixerscope.interventions.edits import SWAP, Edit, Here, find_edit
 from mixerscope.interventions.effects import Distribution, Effects, rivals_or_runner_up
 from mixerscope.interventions.pairs import JOINT, Pairs
 from mixerscope.interventions.plan import Cell, check_plan, plan_grid
 from mixerscope.interventions.resume import Resumption, pick, stand_ins
-from mixerscope.interventions.selftest import SelfTest, self_test
+from mixerscope.interventions.selftest import DOCUMENTS, SelfTest, self_test
 from mixerscope.interventions.states import demand_one_size, is_state, mixer_of
 from mixerscope.model import Model
 
@@ -56,8 +58,13 @@ Key = Cell | str
 """A cell, or 'original', or 'corrupted <slot>'."""
 
 
+def resume(model: Model | Adapted, tokens: Tensor, read: Tensor) -> Resumption:
+    """The means to run edits of these documents: on from the edit, or the whole pass again in a foreign module."""
+    return WholePass(model, tokens, read) if isinstance(model, Adapted) else Resumption(model, tokens, read)
+
+
 def interchange(
-    model: Model,
+    model: Model | Adapted,
     pairs: Pairs,
     plan: list[Cell] | None = None,
     batch_documents: int = 64,
@@ -72,7 +79,10 @@ def interchange(
     check_plan(model, pairs, plan)
     with evaluating(model), torch.inference_mode():
         measurement = Measurement(model, pairs, plan, edits or {}, batch_documents)
-        tested = self_test(model, pairs, measurement.sites)
+        if isinstance(model, Adapted):
+            tested = self_test_whole(model, pairs.original.tokens[:DOCUMENTS], measurement.sites)
+        else:
+            tested = self_test(model, pairs, measurement.sites)
         parts: dict[Key, list[Measured]] = defaultdict(list)
         chunks = list(pairs.chunks(batch_documents))
         for done, chunk in enumerate(chunks):
@@ -108,17 +118,19 @@ class Measurement:
     """A plan made ready: which edits it names, and what those must know of all documents before any chunk runs."""
 
     def __init__(
-        self, model: Model, pairs: Pairs, plan: list[Cell], edits: Mapping[str, Edit], batch_documents: int
+        self, model: Model | Adapted, pairs: Pairs, plan: list[Cell], edits: Mapping[str, Edit], batch_documents: int
     ) -> None:
         self.plan = plan
         self.edits = {cell.edit: find_edit(cell.edit, edits) for cell in plan}
         sites, swapped = {cell.site for cell in plan}, {cell.site for cell in plan if cell.edit == SWAP}
-        self.sites = sorted(sites | stand_ins(swapped, len(model.blocks)))
+        if isinstance(model, Model):
+            sites |= stand_ins(swapped, len(model.blocks))
+        self.sites = sorted(sites)
         self.everyone: dict[tuple[str, str, str, str], Tensor] = {}
         """By slot, direction, site and role: what the documents that run hold there, [all documents, p, ...]."""
         for cell in plan:
             edit, key = self.edits[cell.edit], (cell.slot, cell.direction, cell.site, cell.role)
-            if edit.mixes_documents and is_state(cell.site):
+            if edit.mixes_documents and is_state(cell.site) and isinstance(model, Model):
                 demand_one_size(mixer_of(model, cell.site), cell.site, pairs.places(cell.role))
             if edit.sees_everyone and key not in self.everyone:
                 base = pairs.corrupted[cell.slot] if cell.direction == "restore" else pairs.original
@@ -132,7 +144,7 @@ class Measurement:
         return other
 
     def chunk(
-        self, model: Model, pairs: Pairs, first: int, stacked_same: dict[Cell, Tensor] | None = None
+        self, model: Model | Adapted, pairs: Pairs, first: int, stacked_same: dict[Cell, Tensor] | None = None
     ) -> list[tuple[Key, Measured]]:
         """All cells over the documents from number `first` on, and the unedited runs.
 
@@ -141,11 +153,11 @@ class Measurement:
         """
         read, answers = pairs.original.answers()
         documents = slice(first, first + len(pairs))
-        original = Resumption(model, pairs.original.tokens, read)
+        original = resume(model, pairs.original.tokens, read)
         original.run(self.sites)
         found: list[tuple[Key, Measured]] = [("original", Measured(Effects.of(original.logits, answers)))]
         for slot, batch in pairs.corrupted.items():
-            corrupted = Resumption(model, batch.tokens, read)
+            corrupted = resume(model, batch.tokens, read)
             corrupted.run(self.sites)
             rivals = rivals_or_runner_up(pairs.rivals.get(slot), corrupted.logits, answers)
             found.append((f"corrupted {slot}", Measured(Effects.of(corrupted.logits, answers, rivals))))

@@ -11,7 +11,7 @@ then end in zeros that mean nothing and are cut off again before the state is us
 from math import prod
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mixerscope.errors import UserError
 from mixerscope.mixers import Mixer
@@ -36,8 +36,9 @@ def is_state(site: str) -> bool:
     return site.endswith(f".{STATE}")
 
 
-def mixer_of(model: Model, site: str) -> Mixer:
+def mixer_of(model: nn.Module, site: str) -> Mixer:
     """The mixer whose state a site is."""
+    assert isinstance(model, Model), "only our own models have states that can be named"
     return model.layers()[int(site.split(".")[1])].mixer
 
 
