@@ -1,6 +1,7 @@
 """From measured grids to tables, intervals and verdicts."""
 
 from mixerscope.analysis.cells import BEST, SHARE, best_roles, cell_rows
+from mixerscope.analysis.edges import edge_rows
 from mixerscope.analysis.emergence import emergence_plan, emergence_rows, observe
 from mixerscope.analysis.routes import Boundary, RouteMove, Verdict, boundary_sites, verdict
 from mixerscope.analysis.rules import CARRIES, MECHANISMS, MIN_GAP
@@ -21,6 +22,7 @@ __all__ = [
     "best_roles",
     "boundary_sites",
     "cell_rows",
+    "edge_rows",
     "emergence_plan",
     "emergence_rows",
     "mean_estimate",
