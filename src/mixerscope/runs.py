@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixerscope.analysis import cell_rows, mean_estimate, resampling_counts, verdict
+from mixerscope.analysis import cell_rows, mean_estimate, verdict
 from mixerscope.errors import UserError
 from mixerscope.interventions import Grid, interchange, make_pairs
 from mixerscope.model import Model, build_model, load_weights, parameter_count
@@ -157,13 +157,12 @@ def _write_training(folder: RunFolder, member: Member) -> None:
 
 
 def _write_interventions(folder: RunFolder, model: Model, grid: Grid) -> None:
-    counts = resampling_counts(len(grid.pairs))
     unedited = {"original": grid.original, **{f"corrupted.{slot}": e for slot, e in grid.corrupted.items()}}
     predictions = {
         f"{name}.{metric}": values for name, effects in unedited.items() for metric, values in vars(effects).items()
     }
     write_tensors(folder.path / "predictions.safetensors", predictions)
-    evaluation = {name: asdict(mean_estimate(values, counts)) for name, values in predictions.items()}
+    evaluation = {name: asdict(mean_estimate(values)) for name, values in predictions.items()}
     write_json(
         folder.path / "evaluation.json",
         {"parameters": parameter_count(model), "estimates": evaluation},

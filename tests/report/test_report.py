@@ -11,13 +11,11 @@ from html.parser import HTMLParser
 import pytest
 
 from mixerscope.analysis import CARRIES, MECHANISMS, MIN_GAP, SHARE
-from mixerscope.analysis.stats import RESAMPLES
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.report import save_chart, write_report
 from mixerscope.report.charts import MARKS, all_rows, heat_map, learning_curve
 from mixerscope.report.data import gather
 from mixerscope.report.findings import GLOSS
-from mixerscope.report.numbers import thousands
 from mixerscope.runs import load_run
 from mixerscope.store import read_json, write_json
 from mixerscope.tasks import AR
@@ -195,7 +193,7 @@ def test_thresholds_and_mechanisms_come_from_the_analysis(folder):
     text = page_of(folder("attention")).visible()
     assert f"above {CARRIES}" in text
     assert f"less than {MIN_GAP}" in text
-    assert f"{thousands(RESAMPLES)} resamples".replace("\u2009", " ") in text
+    assert "95 % interval over documents" in text.replace("\u2009", " ")
     for route, name in MECHANISMS.items():
         assert name in GLOSS
         assert f"{name} the route {' → '.join(route)}" in text
