@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixerscope.analysis import cell_rows, mean_estimate, verdict
+from mixerscope.analysis import cell_rows, mean_estimate, proportion_estimate, verdict
 from mixerscope.errors import UserError
 from mixerscope.interventions import Grid, interchange, make_pairs
 from mixerscope.model import Model, build_model, load_weights, parameter_count
@@ -162,7 +162,10 @@ def _write_interventions(folder: RunFolder, model: Model, grid: Grid) -> None:
         f"{name}.{metric}": values for name, effects in unedited.items() for metric, values in vars(effects).items()
     }
     write_tensors(folder.path / "predictions.safetensors", predictions)
-    evaluation = {name: asdict(mean_estimate(values)) for name, values in predictions.items()}
+    evaluation = {
+        name: asdict((proportion_estimate if name.endswith(".accuracy") else mean_estimate)(values))
+        for name, values in predictions.items()
+    }
     write_json(
         folder.path / "evaluation.json",
         {"parameters": parameter_count(model), "estimates": evaluation},

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from mixerscope.analysis.stats import Estimate, mean_estimates, ratio_estimates
+from mixerscope.analysis.stats import Estimate, mean_estimates, proportion_estimates, ratio_estimates
 from mixerscope.interventions import Cell, Grid
 from mixerscope.interventions.resume import split_site
 
@@ -15,7 +15,7 @@ SHARE = "share"
 NO_GAP = "corrupting changes too little for a share of it to be a number"
 
 
-METRICS = ("likelihood", "accuracy", "logit")
+METRICS = {"likelihood": mean_estimates, "accuracy": proportion_estimates, "logit": mean_estimates}
 
 
 def share_estimates(grid: Grid, cells: Sequence[Cell]) -> Sequence[Estimate | None]:
@@ -36,9 +36,9 @@ def cell_rows(grid: Grid) -> Iterator[dict[str, Any]]:
     """All rows of the table, cell by cell. A cell that is not a number has the reason and no value."""
     estimates: dict[tuple[Cell, str], Estimate | None] = {}
     valid = [cell for cell, measured in grid.cells.items() if measured.status != "invalid"]
-    for metric in METRICS if valid else ():
+    for metric, estimate_rows in METRICS.items() if valid else ():
         values = torch.stack([getattr(grid.cells[cell].effects, metric) for cell in valid])
-        estimates |= {(cell, metric): e for cell, e in zip(valid, mean_estimates(values), strict=True)}
+        estimates |= {(cell, metric): e for cell, e in zip(valid, estimate_rows(values), strict=True)}
     for slot in grid.corrupted:
         cells = [cell for cell in valid if cell.slot == slot]
         estimates |= {(cell, SHARE): e for cell, e in zip(cells, share_estimates(grid, cells), strict=True)}

@@ -1,12 +1,13 @@
 """Measurements a verdict asks for where the grid leaves it in doubt: other positions, several at once, single heads."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from mixerscope.analysis.rules import OFFSETS
-from mixerscope.analysis.stats import Estimate, ratio_estimate
+from mixerscope.analysis.stats import Estimate, mean_estimate, ratio_estimate
 from mixerscope.interventions import Grid, Pairs
 from mixerscope.interventions.plan import Direction
 from mixerscope.interventions.resume import pick, run_and_record, swap
@@ -27,19 +28,37 @@ class FollowUps:
         self, site: str, roles: Sequence[str], direction: Direction = "restore", head: int | None = None
     ) -> Estimate:
         """The share of an edit at several positions at once, or of one head [b, t, h, c] alone."""
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            with torch.inference_mode():
-                edited = torch.cat(list(self._likelihoods(site, roles, direction, head)))
-        finally:
-            self.model.train(was_training)
+        with self._evaluating():
+            edited = torch.cat(list(self._likelihoods(site, roles, direction, head)))
         original = self.grid.original.likelihood.double()
         corrupted = self.grid.corrupted[self.slot].likelihood.double()
         moved = edited.double() - corrupted if direction == "restore" else original - edited.double()
         found = ratio_estimate(moved, original - corrupted)
         assert found is not None, "follow-ups are made only where the gap is large enough for shares to exist"
         return found
+
+    def gap(self, role: str) -> Estimate | None:
+        """What replacing a role's token by that of another document takes off the likelihood of the answer.
+
+        For slots the grid did not corrupt. None where there is no such role, or one token in all documents.
+        """
+        original = self.grid.pairs.original
+        if role not in original.roles:
+            return None
+        tokens, at = original.tokens, original.roles[role][:, None]
+        mine = tokens.gather(1, at)[:, 0]
+        other = mine.clone()
+        for shift in range(1, len(mine)):
+            other = other.where(other != mine, mine.roll(shift))
+        changed = other != mine
+        if not bool(changed.any()):
+            return None
+        read, answers = original.answers()
+        corrupted = tokens.scatter(1, at, other[:, None])
+        with self._evaluating():
+            parts = zip(*(x.split(DOCUMENTS_AT_ONCE) for x in (corrupted, read, answers)), strict=True)
+            after = torch.cat([answer_likelihood(self.model(t, r[:, None])[:, 0], a) for t, r, a in parts])
+        return mean_estimate((self.grid.original.likelihood.double() - after.double())[changed])
 
     def offsets(self) -> list[str]:
         """Positions around the corrupted token that every document has and that are not a role under another name."""
@@ -51,6 +70,16 @@ class FollowUps:
             if bool(((start + offset >= 0) & (start + offset < length)).all())
             and not any(torch.equal(start + offset, at) for at in roles.values())
         ]
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            self.model.train(was_training)
 
     def _likelihoods(self, site: str, roles: Sequence[str], direction: Direction, head: int | None) -> Iterator[Tensor]:
         for chunk in self.grid.pairs.chunks(DOCUMENTS_AT_ONCE):
@@ -65,9 +94,8 @@ class FollowUps:
                 for at in positions:
                     value = pick(given, at)
                     if head is not None:
-                        value = torch.cat(
-                            [pick(x, at)[:, :head], value[:, head : head + 1], pick(x, at)[:, head + 1 :]], 1
-                        )
+                        own = pick(x, at)
+                        value = torch.cat([own[:, :head], value[:, head : head + 1], own[:, head + 1 :]], 1)
                     x = swap(x, at, value)
                 return x
 

@@ -29,7 +29,7 @@ from mixerscope.analysis.rules import (
     UNDETERMINED,
     mechanism_of,
 )
-from mixerscope.analysis.stats import Estimate, mean_estimate
+from mixerscope.analysis.stats import Estimate, mean_estimate, proportion_estimate
 from mixerscope.interventions import Cell, Grid
 from mixerscope.mixers import Mixer, Move
 from mixerscope.model import Model
@@ -105,26 +105,27 @@ def boundary_sites(model: Model) -> list[str]:
 def verdict(grid: Grid, model: Model, slot: str = "key") -> Verdict:
     """The verdict of a grid that holds, for this slot, every boundary, every role and both directions.
 
-    A grid that holds the other slot too can say more: who reads the key but not its value does not retrieve.
+    Who reads the key but not its value, or the value but not its key, does not retrieve. So the other one of the pair
+    is corrupted too: as the grid did it or, where it did not, with tokens of other documents.
     """
     gaps = {
         name: mean_estimate(grid.original.likelihood.double() - effects.likelihood.double())
         for name, effects in grid.corrupted.items()
     }
-    gap, accuracy = gaps[slot], mean_estimate(grid.original.accuracy)
+    gap, accuracy = gaps[slot], proportion_estimate(grid.original.accuracy)
 
     def unnamed(mechanism: str, reason: str, boundaries: tuple[Boundary, ...] = ()) -> Verdict:
         return Verdict(mechanism, (), (), None, gap, boundaries, reason, slot, accuracy)
 
-    unread = [] if gap.low > MIN_GAP else [slot]
-    unread += [name for name in PAIR if name in gaps and name != slot and gaps[name].high < MIN_GAP]
-    if unread and accuracy.low > SOLVES:
-        return unnamed(NOT_RETRIEVAL, _without_reading(unread[0], accuracy, gaps))
-    if slot in unread:
-        lowers = f"corrupting the {slot} lowers the likelihood by {plain(gap.value, 3)} only (needed: {MIN_GAP})"
-        return unnamed(NOT_LEARNED, lowers)
-
+    reads, solves = gap.low > MIN_GAP, accuracy.low > SOLVES
+    if not reads:
+        return unnamed(NOT_RETRIEVAL if solves else NOT_LEARNED, _why_unread(slot, gap, accuracy, solves))
     reader = _Reader(grid, model, slot)
+    for other in PAIR if solves else ():
+        found = gaps[other] if other in gaps else reader.follow_ups.gap(other)
+        if found is not None and found.high < MIN_GAP:
+            return unnamed(NOT_RETRIEVAL, _why_unread(other, found, accuracy, solves))
+
     boundaries = tuple(reader.boundary(site) for site in boundary_sites(model))
     unclear = [b for b in boundaries if b.carrier is None]
     if unclear:
@@ -148,11 +149,9 @@ def plain(value: float, digits: int = 2) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
-def _without_reading(slot: str, accuracy: Estimate, gaps: Mapping[str, Estimate]) -> str:
-    return (
-        f"it answers {accuracy.value:.0%} of the documents, but corrupting the {slot} lowers the likelihood"
-        f" by {plain(gaps[slot].value, 3)} only (needed: {MIN_GAP}), so the answer is found without reading the {slot}"
-    )
+def _why_unread(slot: str, gap: Estimate, accuracy: Estimate, solves: bool) -> str:
+    lowers = f"corrupting the {slot} lowers the likelihood by {plain(gap.value, 3)} only (needed: {MIN_GAP})"
+    return f"{accuracy.value:.0%} of the documents are answered, but {lowers}" if solves else lowers
 
 
 class _Reader:

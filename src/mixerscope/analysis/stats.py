@@ -32,18 +32,24 @@ class Estimate:
 
 
 def mean_estimate(values: Tensor) -> Estimate:
-    """Mean over documents [n]; of zeros and ones, with the score interval of a proportion."""
+    """Mean over documents [n]."""
     return mean_estimates(values[None])[0]
 
 
 def mean_estimates(values: Tensor) -> list[Estimate]:
     """One for each row [c, n]."""
-    values = values.double()
-    n = values.shape[1]
-    mean, low, high = _hall(values)
-    counted = ((values == 0) | (values == 1)).all(1)
-    wilson_low, wilson_high = _wilson(mean, torch.full_like(mean, n))
-    return _estimates(mean, wilson_low.where(counted, low), wilson_high.where(counted, high), n)
+    return _estimates(*_hall(values.double()), values.shape[1])
+
+
+def proportion_estimate(values: Tensor) -> Estimate:
+    """Share of ones among zeros and ones [n], such as an accuracy, with the score interval."""
+    return proportion_estimates(values[None])[0]
+
+
+def proportion_estimates(values: Tensor) -> list[Estimate]:
+    """One for each row [c, n]."""
+    share = values.double().mean(1)
+    return _estimates(share, *_wilson(share, torch.full_like(share, values.shape[1])), values.shape[1])
 
 
 def ratio_estimate(numerator: Tensor, denominator: Tensor) -> Estimate | None:
