@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tests.planted.zoo import ALL, DOCUMENTS, RETRIEVERS
 
 from benchmarks.paste import paste, table
 from mixerscope.randomness import stream
-from tests.planted.zoo import ALL, DOCUMENTS, RETRIEVERS
 
 RESULTS = Path(__file__).parent / "results" / "verdicts.json"
 SLOTS = ("key", "value")
-NOISE = (0.0, 0.5, 1.0, 2.0)
-"""Added to the weights, in units of a random direction of length one in each row of a matrix, shared by its entries."""
+NOISE = (0.01, 0.02, 0.03, 0.05, 0.1)
+"""Standard deviation of what is added to each weight, relative to the root mean square of its matrix."""
 NOISY_SEEDS = 5
 
 
@@ -60,14 +60,14 @@ def under_noise(scale: float) -> dict[str, Any]:
             rng = stream(seed, "blur", planted.name)
             with torch.no_grad():
                 for parameter in model.parameters():
-                    blur = torch.randn(parameter.shape, generator=rng) / parameter.shape[-1] ** 0.5
-                    parameter.add_(scale * 0.1 * blur)
+                    size = parameter.square().mean().sqrt()
+                    parameter.add_(scale * size * torch.randn(parameter.shape, generator=rng))
             accuracy += planted.solved(model)
             mechanism = planted.judge(model, ("key",))["key"].mechanism
             refused = mechanism in ("undetermined", "not learned")
             found["right" if mechanism == planted.mechanism else mechanism if refused else "wrong"] += 1
-    print(f"noise {scale}: {dict(found)}", flush=True)
     models = len(RETRIEVERS) * NOISY_SEEDS
+    print(f"noise {scale}: accuracy {accuracy / models:.2f}, {dict(found)}", flush=True)
     return {"scale": scale, "models": models, "accuracy": accuracy / models, "found": dict(found)}
 
 

@@ -3,8 +3,8 @@
 Over documents: the t interval of a mean, corrected for skewness by Hall's cubic transformation (Hall 1992, On the
 removal of skewness by transformation). A share is a ratio of two means over the same documents; it is the mean of the
 linearised values r + (top - r bottom) / mean(bottom), which makes comparisons paired. Where every document is all or
-nothing, few documents decide and no moment can tell how many were missed: there the score interval of a proportion
-(Wilson 1927) is added. `docs/verdicts.md` has the coverage that was simulated.
+nothing, few documents decide and no moment can tell how many were missed: there it is the score interval of a
+proportion (Wilson 1927). `docs/verdicts.md` has the coverage that was simulated.
 """
 
 from collections.abc import Sequence
@@ -75,8 +75,8 @@ def ratio_estimates(numerators: Tensor, denominator: Tensor) -> Sequence[Estimat
     effective = bottom.sum() ** 2 / (bottom**2).sum()
     wilson_low, wilson_high = _wilson((nearest.mean(1) / below).clamp(0, 1), effective.expand(len(top)))
     counted &= ~exact
-    low = torch.minimum(low, wilson_low).where(counted, low)
-    high = torch.maximum(high, wilson_high).where(counted, high)
+    low = torch.minimum(value, wilson_low).where(counted, low)
+    high = torch.maximum(value, wilson_high).where(counted, high)
     return _estimates(value, low, high, n)
 
 
