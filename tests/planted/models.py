@@ -199,6 +199,25 @@ def lagged_induction(task: AR, seed: int, lag: int) -> Model:
 
 
 @torch.no_grad()
+def split_induction(task: AR, seed: int) -> Model:
+    """Associations are stored at the value for the first half of the keys, one step later for the others."""
+    basis = Basis(task, seed)
+    model = _bare(task, basis, ("planted/lag", "attention"), "none", lag=2)
+    first, second = (block.mixer for block in model.layers())
+    d = basis.width
+    sooner, later = _keys(task).chunk(2)
+    values = _values(task)
+    first.conv.weight[:d, 0] = 1.0  # two steps back
+    first.conv.weight[d:, 1] = 1.0  # one step back
+    first.out.weight[:, :d] = basis.previous[later].T @ basis.token[later]
+    first.out.weight[:, d:] = basis.previous[sooner].T @ basis.token[sooner]
+    first.out.weight[:, d:] += basis.carried[values].T @ basis.token[values]
+    # A value lies with its key where it stands itself, or taken along; the other place has none of that kind.
+    _attend(second, 0, basis.token, basis.previous, 3 * (basis.token + basis.carried)[values], basis.token[values])
+    return model
+
+
+@torch.no_grad()
 def convolution_before_attention(task: AR, seed: int) -> Model:
     """One block: its own short convolution adds the token before, and attention looks for the key seen that way."""
     basis = Basis(task, seed)

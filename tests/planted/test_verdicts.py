@@ -1,12 +1,22 @@
 """The verdict must name the mechanism of models whose mechanism is known, and refuse those that have none."""
 
+from dataclasses import replace
+
 import pytest
 
 from mixerscope.analysis import verdict
-from mixerscope.interventions import interchange, make_pairs
+from mixerscope.errors import UserError
+from mixerscope.interventions import Cell, interchange, make_pairs, plan_grid
 from mixerscope.model import build_model
 from mixerscope.spec import InterventionSpec, ModelSpec
-from tests.planted.models import direct_retriever, induction_transformer, lagged_induction, position_reader, two_routes
+from tests.planted.models import (
+    direct_retriever,
+    induction_transformer,
+    lagged_induction,
+    position_reader,
+    split_induction,
+    two_routes,
+)
 from tests.planted.zoo import ALL, MIXED, RETRIEVERS, SHAMS, TASK, Planted
 
 SEEDS = range(2)
@@ -89,6 +99,47 @@ def test_evidence_of_two_routes_has_them_together():
     assert "more than one role carries the information: key, value" in found.reason
     at = found.boundaries[1]
     assert at.restored["key & value"].value == pytest.approx(1, abs=0.01)
+
+
+def test_no_role_alone_but_two_together():
+    found = RETRIEVERS[0].judge(split_induction(TASK, 0))["key"]
+    assert "no role alone carries the information" in found.reason
+    assert "value & next_key together bring back 1.00" in found.reason
+    at = found.boundaries[1]
+    assert at.restored["value"].value + at.restored["next_key"].value == pytest.approx(1, abs=0.02)
+    assert at.restored["all roles"].value == pytest.approx(1, abs=0.01)
+
+
+def test_a_grid_that_lacks_a_cell_is_refused():
+    model = induction_transformer(TASK, 0)
+    pairs = make_pairs(TASK, InterventionSpec(documents=16, avoid_present=True), data_seed=0)
+    plan = plan_grid(model, pairs)
+    missing = Cell("key", "break", "blocks.1.resid_pre", "value")
+    grid = interchange(model, pairs, [cell for cell in plan if cell != missing])
+    with pytest.raises(UserError, match=r"key / break / blocks.1.resid_pre / value"):
+        verdict(grid, model)
+
+
+@pytest.mark.parametrize("direction", ["restore", "break"])
+def test_an_invalid_cell_leaves_the_verdict_undetermined_and_is_named(direction: str):
+    model = induction_transformer(TASK, 0)
+    pairs = make_pairs(TASK, InterventionSpec(documents=16, avoid_present=True), data_seed=0)
+    grid = interchange(model, pairs)
+    cell = Cell("key", direction, "blocks.1.resid_pre", "value")
+    bad = replace(grid.cells[cell], status="invalid", reason="not finite in 1 of 16 documents")
+    found = verdict(replace(grid, cells={**grid.cells, cell: bad}), model)
+    assert found.mechanism == "undetermined"
+    assert f"the {direction} cell of role 'value' is invalid: not finite in 1 of 16" in found.reason
+
+
+def test_original_runs_that_are_not_finite_have_no_verdict():
+    model = induction_transformer(TASK, 0)
+    pairs = make_pairs(TASK, InterventionSpec(documents=16, avoid_present=True), data_seed=0)
+    grid = interchange(model, pairs)
+    broken = replace(grid.original, likelihood=grid.original.likelihood * float("nan"))
+    found = verdict(replace(grid, original=broken), model)
+    assert found.mechanism == "undetermined"
+    assert "not finite" in found.reason
 
 
 def test_judging_leaves_the_model_as_it_was():

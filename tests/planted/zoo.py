@@ -21,6 +21,7 @@ from tests.planted.models import (
     memoriser,
     position_memoriser,
     position_reader,
+    split_induction,
     two_routes,
 )
 
@@ -131,6 +132,12 @@ MIXED = (
         "two routes for half of the keys",
         lambda task, seed: two_routes(task, seed, only_first_keys=True),
         "undetermined",
+    ),
+    Planted(
+        "another route for half of the keys",
+        split_induction,
+        "undetermined",
+        with_value_corrupted="undetermined",
     ),
 )
 """Two routes side by side."""

@@ -28,7 +28,7 @@ def share_estimates(grid: Grid, cells: Sequence[Cell]) -> Sequence[Estimate | No
     [slot] = {cell.slot for cell in cells}
     original, corrupted = grid.original.likelihood.double(), grid.corrupted[slot].likelihood.double()
     edited = torch.stack([grid.cells[cell].effects.likelihood.double() for cell in cells])
-    restores = torch.tensor([cell.direction == "restore" for cell in cells])[:, None]
+    restores = torch.tensor([cell.direction == "restore" for cell in cells], device=edited.device)[:, None]
     return ratio_estimates((edited - corrupted).where(restores, original - edited), original - corrupted)
 
 

@@ -14,8 +14,9 @@ the corrupted token are tried, and several roles at once. Names and thresholds a
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
+from math import isfinite
 from typing import Any
 
 from mixerscope.analysis.cells import share_estimates
@@ -30,7 +31,8 @@ from mixerscope.analysis.rules import (
     mechanism_of,
 )
 from mixerscope.analysis.stats import Estimate, mean_estimate, proportion_estimate
-from mixerscope.interventions import Cell, Grid
+from mixerscope.errors import UserError
+from mixerscope.interventions import DIRECTIONS, Cell, Grid
 from mixerscope.mixers import Mixer, Move
 from mixerscope.model import Model
 
@@ -113,14 +115,16 @@ def verdict(grid: Grid, model: Model, slot: str = "key") -> Verdict:
         for name, effects in grid.corrupted.items()
     }
     gap, accuracy = gaps[slot], proportion_estimate(grid.original.accuracy)
+    reader = _Reader(grid, model, slot)
 
     def unnamed(mechanism: str, reason: str, boundaries: tuple[Boundary, ...] = ()) -> Verdict:
         return Verdict(mechanism, (), (), None, gap, boundaries, reason, slot, accuracy)
 
+    if not isfinite(gap.value):
+        return unnamed(UNDETERMINED, "the likelihood of some answer is not finite, though nothing was edited")
     reads, solves = gap.low > MIN_GAP, accuracy.low > SOLVES
     if not reads:
         return unnamed(NOT_RETRIEVAL if solves else NOT_LEARNED, _why_unread(slot, gap, accuracy, solves))
-    reader = _Reader(grid, model, slot)
     for other in PAIR if solves else ():
         found = gaps[other] if other in gaps else reader.follow_ups.gap(other)
         if found is not None and found.high < MIN_GAP:
@@ -164,6 +168,10 @@ class _Reader:
 
     def boundary(self, site: str) -> Boundary:
         """The one role that carries the information at a site, restoring and breaking alike; else an offset."""
+        for direction in DIRECTIONS:
+            for role in self.roles:
+                if Cell(self.slot, direction, site, role) not in self.grid.cells:
+                    raise UserError(f"a verdict needs the cell {self.slot} / {direction} / {site} / {role} of the grid")
         found = self._carrier(site)
         if found.carrier is not None or not found.restored or found.broken is not None:
             return found
@@ -193,9 +201,11 @@ class _Reader:
         cells = [Cell(self.slot, "restore", site, role) for role in self.roles]
         cells = [cell for cell in cells if cell in self.grid.cells]
         for cell in cells:
-            if self.grid.cells[cell].status == "invalid":
-                reason = f"the cell of role {cell.role!r} is invalid: {self.grid.cells[cell].reason}"
-                return Boundary(site, None, None, None, reason)
+            for either_way in (cell, replace(cell, direction="break")):
+                measured = self.grid.cells[either_way]
+                if measured.status == "invalid":
+                    reason = f"the {either_way.direction} cell of role {cell.role!r} is invalid: {measured.reason}"
+                    return Boundary(site, None, None, None, reason)
         restored = {cell.role: share for cell, share in zip(cells, self._shares(cells), strict=True)}
         carriers = [role for role, share in restored.items() if share.low > CARRIES]
         if len(carriers) != 1:
@@ -234,9 +244,17 @@ class _Reader:
                 unread.append(part.component)
             elif here != at:
                 component = " + ".join([*unread, part.component]) + self._head(site, layer.mixer, here)
-                moves.append(RouteMove(block, component, at, here, self.follow_ups.share(site, [here])))
+                moves.append(RouteMove(block, component, at, here, self._restored(site, here)))
                 at, unread = here, []
         return moves
+
+    def _restored(self, site: str, place: str) -> Estimate:
+        """From the grid where it has the cell."""
+        cell = Cell(self.slot, "restore", site, place)
+        measured = self.grid.cells.get(cell)
+        if measured is None or measured.status == "invalid":
+            return self.follow_ups.share(site, [place])
+        return self._shares([cell])[0]
 
     def _head(self, site: str, mixer: Mixer, place: str) -> str:
         """` head 2` where a mixer has several and restoring that one alone is enough."""
