@@ -333,3 +333,19 @@ def test_charts_are_valid_and_can_be_saved_without_a_browser(folder, tmp_path):
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     save_chart(learning_curve(group.models, "accuracy", "Accuracy"), tmp_path / "curve.svg")
     assert "<svg" in (tmp_path / "curve.svg").read_text()
+
+
+def test_an_unforeseen_route_is_glossed_and_not_taken_for_a_name(folder):
+    root = folder("based")
+    give_verdict(find_run(root, "based"), "other: offset +3", ["key", "key+3", "query"])
+    page = page_of(root)
+    assert page.headline() == "based learned an unnamed route"
+    assert f"other: offset +3: {GLOSS['other']}" in page.visible()
+
+
+def test_a_task_solved_without_retrieval_is_said_so(folder):
+    root = folder("based")
+    give_verdict(find_run(root, "based"), "not retrieval", [])
+    page = page_of(root)
+    assert page.headline() == "Solved without retrieval"
+    assert not any("boundaries" in id for id in json.loads(page.script("charts")))
