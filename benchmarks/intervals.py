@@ -32,7 +32,8 @@ def beta(mean: float, weight: float, n: int, rng: torch.Generator) -> Tensor:
     """[n] draws from Beta(mean weight, (1 - mean) weight), through two gamma variables."""
     shape = torch.tensor([mean * weight, (1 - mean) * weight], dtype=torch.float64)
     # Gamma draws of a tiny shape underflow to 0; both at once would be 0 / 0.
-    a, b = torch._standard_gamma(shape[:, None].expand(2, n), generator=rng).clamp(min=1e-300)
+    gamma = torch._standard_gamma(shape[:, None].expand(2, n), generator=rng)  # pyright: ignore[reportPrivateImportUsage]
+    a, b = gamma.clamp(min=1e-300)
     return a / (a + b)
 
 
@@ -101,7 +102,7 @@ def document_coverage(
     draw: Draw, share: float, n: int, samples: int, method: Callable[[Tensor, Tensor, Tensor], Interval] = ours
 ) -> float:
     """Share of simulated samples whose interval holds the truth."""
-    rng = stream(0, "documents", share, n)
+    rng = stream(0, "documents", str(share), n)
     counts = resampling_counts(n, rng)
     covered = 0
     for _ in range(samples):
@@ -111,7 +112,7 @@ def document_coverage(
 
 
 def accuracy_coverage(share: float, n: int, samples: int) -> float:
-    rng = stream(0, "accuracy", share, n)
+    rng = stream(0, "accuracy", str(share), n)
     covered = 0
     for _ in range(samples):
         found = proportion_estimate((torch.rand(n, generator=rng) < share).double())

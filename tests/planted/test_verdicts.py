@@ -98,13 +98,13 @@ def test_evidence_of_two_routes_has_them_together():
     found = RETRIEVERS[0].judge(two_routes(TASK, 0))["key"]
     assert "more than one role carries the information: key, value" in found.reason
     at = found.boundaries[1]
-    assert at.restored["key & value"].value == pytest.approx(1, abs=0.01)
+    assert at.restored["key&value"].value == pytest.approx(1, abs=0.01)
 
 
 def test_no_role_alone_but_two_together():
     found = RETRIEVERS[0].judge(split_induction(TASK, 0))["key"]
     assert "no role alone carries the information" in found.reason
-    assert "value & next_key together bring back 1.00" in found.reason
+    assert "value&next_key together bring back 1.00" in found.reason
     at = found.boundaries[1]
     assert at.restored["value"].value + at.restored["next_key"].value == pytest.approx(1, abs=0.02)
     assert at.restored["all roles"].value == pytest.approx(1, abs=0.01)

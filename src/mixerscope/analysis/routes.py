@@ -54,7 +54,7 @@ class Boundary:
     """Of the carrier, breaking."""
     reason: str = ""
     restored: Mapping[str, Estimate] = field(default_factory=dict)
-    """By role, offset (`key+3`) or several at once (`key & value`), whatever was tried."""
+    """By role, offset (`key+3`) or several at once (`key&value`), whatever was tried."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class _Reader:
             if len(carriers) == 1:
                 return self._both_ways(site, carriers[0], restored, self.follow_ups.share(site, carriers, "break"))
         best = sorted(restored, key=lambda place: -restored[place].value)[:2]
-        together = " & ".join(sorted(best, key=list(restored).index))
+        together = "&".join(sorted(best, key=list(restored).index))
         restored[together] = self.follow_ups.share(site, best)
         restored["all roles"] = everywhere = self.follow_ups.share(site, self.roles)
         if carriers:
