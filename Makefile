@@ -45,7 +45,7 @@ test-slow: setup
 	touch $@
 
 bench-interventions: .venv-interp/.ok
-	OMP_NUM_THREADS=1 .venv-interp/bin/pytest -q tests/interventions/test_peers.py tests/interventions/test_adapt_peers.py
+	OMP_NUM_THREADS=1 .venv-interp/bin/pytest -q tests/interventions/test_peers.py tests/interventions/test_adapt_transformers.py
 	OMP_NUM_THREADS=1 .venv-interp/bin/python -m benchmarks.interventions
 
 bench-%: setup
