@@ -6,7 +6,7 @@ TORCH_BACKEND ?=
 # pip may know of local wheels that uv does not; hand them on (spaces become commas, empty is fine).
 FIND_LINKS = $(shell echo "$${PIP_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null)}" | tr -s ' \n' ',' | sed 's/,$$//')
 
-.PHONY: setup demo test test-slow lint format clean
+.PHONY: setup demo test test-slow lint format clean bench-interventions
 
 setup: .venv/.ok
 
@@ -36,8 +36,20 @@ test: lint
 test-slow: setup
 	OMP_NUM_THREADS=1 .venv/bin/pytest -m slow
 
+# pyvene and nnsight bring much that nothing else needs, so they live in an environment of their own.
+.venv-interp/.ok: pyproject.toml
+	$(PYTHON) -m venv .venv-interp
+	.venv-interp/bin/python -m pip install --quiet --disable-pip-version-check uv
+	UV_FIND_LINKS="$(FIND_LINKS)" .venv-interp/bin/uv pip install --quiet --compile-bytecode \
+	  --python .venv-interp/bin/python $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEND)) -e '.[dev,interp]'
+	touch $@
+
+bench-interventions: .venv-interp/.ok
+	OMP_NUM_THREADS=1 .venv-interp/bin/pytest -q tests/interventions/test_peers.py tests/interventions/test_adapt_transformers.py
+	OMP_NUM_THREADS=1 .venv-interp/bin/python -m benchmarks.interventions
+
 bench-%: setup
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.$(subst -,_,$*)
 
 clean:
-	rm -rf .venv dist build .pytest_cache .ruff_cache
+	rm -rf .venv .venv-interp dist build .pytest_cache .ruff_cache

@@ -6,7 +6,9 @@ import math
 import pytest
 import torch
 
+from mixerscope.analysis import BEST, SHARE, boundary_sites
 from mixerscope.errors import CorruptFile, UserError
+from mixerscope.interventions import METRICS, make_pairs
 from mixerscope.randomness import stream
 from mixerscope.runs import load_run, run, run_folder
 from mixerscope.store import find_runs
@@ -52,7 +54,7 @@ def test_load_run_gives_back_model_task_predictions_and_tables(finished):
     documents = again.task.sample(5, stream(9, "fresh"))
     assert model(documents.tokens).shape == (5, documents.tokens.shape[1], again.task.vocab_size)
     cells = again.cells()
-    assert {row["metric"] for row in cells} == {"likelihood", "accuracy", "logit", "share"}
+    assert {row["metric"] for row in cells} == {*METRICS, SHARE, BEST}
     assert all(row["value"] is None or math.isfinite(row["value"]) for row in cells)
     assert again.curve()[-1]["step"] == finished.spec.train.steps
     estimate = again.json("evaluation")["estimates"]["original.likelihood"]
@@ -139,6 +141,55 @@ def test_find_runs(finished, tmp_path):
         find_runs(tmp_path)
     with pytest.raises(UserError, match="is not a folder"):
         find_runs(tmp_path / "absent")
+
+
+def with_emergence(spec, count: int):
+    return spec.changed(interventions=spec.interventions.changed(emergence=count))
+
+
+def test_emergence_is_measured_at_log_spaced_steps_and_changes_nothing_else(finished, tmp_path):
+    with pytest.raises(UserError, match="did not measure emergence"):
+        finished.emergence()
+    result = run(with_emergence(finished.spec, 4), tmp_path)
+    rows = result.emergence()
+    assert sorted({row["step"] for row in rows}) == [0, 1, 2, 6]
+    model = finished.model()
+    pairs = make_pairs(finished.task, finished.spec.interventions, finished.spec.data_seed)
+    assert len([row for row in rows if row["step"] == 6]) == len(boundary_sites(model)) * len(pairs.original.roles)
+    assert all((row["share"] is None) == bool(row["reason"]) for row in rows)
+    for name in ("weights.safetensors", "cells.jsonl", "curve.jsonl", "verdicts.json"):
+        assert contents(result.folder)[name] == contents(finished.folder)[name]
+
+
+def test_the_emergence_of_a_learned_model_ends_in_the_shares_of_its_table(tmp_path):
+    spec = tiny_spec("attention", steps=300, batch_size=32, documents=640, lr=1e-2, eval_every=300)
+    spec = spec.changed(
+        task=spec.task.changed(num_pairs=2, num_keys=3, num_values=3),
+        model=spec.model.changed(init="small_model"),
+        interventions=spec.interventions.changed(emergence=1, documents=64),
+    )
+    result = run(spec, tmp_path)
+    rows = result.emergence()
+    table = {
+        (r["slot"], r["site"], r["role"]): r
+        for r in result.cells()
+        if r["metric"] == SHARE and r["direction"] == "restore"
+    }
+    assert rows
+    for row in rows:
+        assert row["step"] == 300
+        want = table[row["slot"], row["site"], row["role"]]
+        assert row["share"] == pytest.approx(want["value"], abs=1e-6)
+    assert max(row["share"] for row in rows) > 0.9
+    accuracy = result.json("evaluation")["estimates"]["original.accuracy"]["value"]
+    assert rows[0]["accuracy"] == pytest.approx(accuracy)
+
+
+def test_emergence_of_a_diverging_run_says_so(tmp_path):
+    spec = tiny_spec("attention", lr=1e30, schedule="constant", warmup=0.0)
+    rows = run(with_emergence(spec, 3), tmp_path).emergence()
+    assert [row["step"] for row in rows if row["site"] is None] != []
+    assert all(row["reason"] for row in rows if row["share"] is None)
 
 
 def test_files_are_data(finished):

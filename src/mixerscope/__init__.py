@@ -4,7 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mixerscope.analysis import verdict
-    from mixerscope.interventions import interchange, make_pairs, plan_grid
+    from mixerscope.interventions import (
+        Cell,
+        Edge,
+        activations,
+        attribution_patching,
+        interchange,
+        interchange_cohort,
+        logit_lens,
+        make_pairs,
+        patch_paths,
+        plan_grid,
+    )
     from mixerscope.mixers import Mixer
     from mixerscope.model import Model, build_model
     from mixerscope.registry import register
@@ -21,16 +32,23 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "AR": "mixerscope.tasks",
     "Batch": "mixerscope.tasks",
+    "Cell": "mixerscope.interventions",
+    "Edge": "mixerscope.interventions",
     "Mixer": "mixerscope.mixers",
     "Model": "mixerscope.model",
     "RunSpec": "mixerscope.spec",
     "Site": "mixerscope.sites",
     "Task": "mixerscope.tasks",
+    "activations": "mixerscope.interventions",
+    "attribution_patching": "mixerscope.interventions",
     "build_model": "mixerscope.model",
     "edit": "mixerscope.sites",
     "interchange": "mixerscope.interventions",
+    "interchange_cohort": "mixerscope.interventions",
     "load_run": "mixerscope.runs",
+    "logit_lens": "mixerscope.interventions",
     "make_pairs": "mixerscope.interventions",
+    "patch_paths": "mixerscope.interventions",
     "plan_grid": "mixerscope.interventions",
     "record": "mixerscope.sites",
     "register": "mixerscope.registry",
@@ -42,16 +60,23 @@ _EXPORTS = {
 __all__ = [
     "AR",
     "Batch",
+    "Cell",
+    "Edge",
     "Mixer",
     "Model",
     "RunSpec",
     "Site",
     "Task",
+    "activations",
+    "attribution_patching",
     "build_model",
     "edit",
     "interchange",
+    "interchange_cohort",
     "load_run",
+    "logit_lens",
     "make_pairs",
+    "patch_paths",
     "plan_grid",
     "record",
     "register",

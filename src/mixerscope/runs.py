@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixerscope.analysis import cell_rows, mean_estimate, resampling_counts, verdict
+from mixerscope.analysis import cell_rows, mean_estimate, observe, proportion_estimate, verdict
 from mixerscope.errors import UserError
-from mixerscope.interventions import Grid, interchange, make_pairs
+from mixerscope.interventions import Grid, Pairs, interchange, make_pairs
 from mixerscope.model import Model, build_model, load_weights, parameter_count
 from mixerscope.provenance import provenance
 from mixerscope.spec import RunSpec, parse
@@ -26,7 +26,7 @@ from mixerscope.store import (
     write_tensors,
 )
 from mixerscope.tasks import Task
-from mixerscope.training import Member, train_cohort
+from mixerscope.training import Member, Observer, log_spaced, train_cohort
 
 Progress = Callable[[str, int, int, str], None]
 """Called with the stage ('train' or 'intervene'), the work done, the work in all, and a note such as the accuracy."""
@@ -60,6 +60,12 @@ class RunResult:
     def curve(self) -> list[dict[str, Any]]:
         """The learning curve: a row per evaluation."""
         return read_jsonl(self.folder.checked("curve.jsonl"))
+
+    def emergence(self) -> list[dict[str, Any]]:
+        """The share of every role at the block boundaries during training, where the spec asked for it."""
+        if not self.spec.interventions.emergence:
+            raise UserError("this run did not measure emergence; set interventions.emergence to a number of steps")
+        return read_jsonl(self.folder.checked("emergence.jsonl"))
 
     def predictions(self) -> dict[str, Tensor]:
         """Per test document: likelihood, accuracy and logit of the answer, and the same with each slot corrupted."""
@@ -118,10 +124,13 @@ def _make(spec: RunSpec, folder: RunFolder, progress: Progress | None) -> None:
         if progress is not None:
             progress("intervene", done, total, "")
 
-    [member] = train_cohort([spec], training)
+    pairs = make_pairs(spec.task, spec.interventions, spec.data_seed)
+    emergence = _Emergence(spec, pairs) if spec.interventions.emergence else None
+    [member] = train_cohort([spec], training, observer=emergence.observer() if emergence else None)
     trained = time.perf_counter()
     _write_training(folder, member)
-    pairs = make_pairs(spec.task, spec.interventions, spec.data_seed)
+    if emergence is not None:
+        emergence.finish(folder, member)
     hashes = {"data_sha256": member.data_sha256, "pairs_sha256": pairs.sha256()}
     write_json(folder.path / "provenance.json", {**provenance(), **hashes})
     if member.outcome != "diverged":
@@ -134,6 +143,28 @@ def _make(spec: RunSpec, folder: RunFolder, progress: Progress | None) -> None:
         {"train_seconds": trained - started, "total_seconds": time.perf_counter() - started, "finished": time.time()},
     )
     folder.seal()
+
+
+class _Emergence:
+    """Measures the route during training, at the steps the spec asks for and wherever training ends."""
+
+    def __init__(self, spec: RunSpec, pairs: Pairs) -> None:
+        self.spec, self.pairs = spec, pairs
+        self.rows: list[dict[str, Any]] = []
+        self.model = build_model(spec.model, spec.task.vocab_size, spec.seed)
+
+    def observer(self) -> Observer:
+        steps = log_spaced(self.spec.interventions.emergence, self.spec.train.steps)
+        return Observer(steps, lambda done, members: self._measure(done, members[0]))
+
+    def _measure(self, step: int, weights: dict[str, Tensor]) -> None:
+        load_weights(self.model, weights)
+        self.rows += observe(step, self.model, self.pairs, self.spec.interventions.batch_documents)
+
+    def finish(self, folder: RunFolder, member: Member) -> None:
+        if member.steps not in {row["step"] for row in self.rows}:
+            self._measure(member.steps, member.weights)
+        write_jsonl(folder.path / "emergence.jsonl", self.rows)
 
 
 def check_runnable(spec: RunSpec) -> None:
@@ -157,13 +188,15 @@ def _write_training(folder: RunFolder, member: Member) -> None:
 
 
 def _write_interventions(folder: RunFolder, model: Model, grid: Grid) -> None:
-    counts = resampling_counts(len(grid.pairs))
     unedited = {"original": grid.original, **{f"corrupted.{slot}": e for slot, e in grid.corrupted.items()}}
     predictions = {
         f"{name}.{metric}": values for name, effects in unedited.items() for metric, values in vars(effects).items()
     }
     write_tensors(folder.path / "predictions.safetensors", predictions)
-    evaluation = {name: asdict(mean_estimate(values, counts)) for name, values in predictions.items()}
+    evaluation = {
+        name: asdict((proportion_estimate if name.endswith(".accuracy") else mean_estimate)(values))
+        for name, values in predictions.items()
+    }
     write_json(
         folder.path / "evaluation.json",
         {"parameters": parameter_count(model), "estimates": evaluation},

@@ -1,34 +1,74 @@
-"""Intervals and shares on numbers with a known answer."""
+"""Intervals and shares on numbers with a known answer; their coverage is in `test_coverage.py`."""
 
 import pytest
 import torch
 
-from mixerscope.analysis import mean_estimate, ratio_estimate, resampling_counts
+from mixerscope.analysis import mean_estimate, proportion_estimate, ratio_estimate
+from mixerscope.analysis.stats import mean_estimates, ratio_estimates, seeds_estimate
 from mixerscope.randomness import stream
 
 
-def test_counts_draw_each_sample_whole():
-    counts = resampling_counts(40)
-    assert (counts.sum(1) == 40).all()
-    assert torch.equal(counts, resampling_counts(40))
-
-
 def test_constant_data_has_no_width():
-    estimate = mean_estimate(torch.full((30,), 0.25), resampling_counts(30))
+    estimate = mean_estimate(torch.full((30,), 0.25))
     assert (estimate.value, estimate.low, estimate.high, estimate.n) == (0.25, 0.25, 0.25, 30)
+    share = ratio_estimate(torch.full((30,), 0.1), torch.full((30,), 0.2))
+    assert (share.low, share.high) == (pytest.approx(0.5), pytest.approx(0.5))
 
 
 def test_ratio_of_means_not_mean_of_ratios():
-    top, bottom = torch.tensor([1.0, 0.0, 3.0]), torch.tensor([1.0, 1.0, 6.0])
-    assert ratio_estimate(top, bottom, resampling_counts(3)).value == pytest.approx(0.5)
+    top, bottom = torch.tensor([1.0, 0.0, 2.0, 2.0]), torch.tensor([1.0, 2.0, 4.0, 3.0])
+    assert ratio_estimate(top, bottom).value == pytest.approx(0.5)
 
 
-def test_interval_of_a_mean_covers_about_as_often_as_it_says():
-    """300 normal samples of 64: the 95 % interval should cover the mean in 91 to 98 % of them."""
-    rng = stream(0, "coverage")
-    counts = resampling_counts(64)
-    covered = 0
-    for _ in range(300):
-        estimate = mean_estimate(torch.randn(64, generator=rng) + 1.0, counts)
-        covered += estimate.low <= 1.0 <= estimate.high
-    assert 0.91 <= covered / 300 <= 0.98
+def test_students_t_where_there_is_no_skewness():
+    """Three numbers by hand: mean 2, standard error 1 / sqrt(3), t = 4.3027."""
+    estimate = seeds_estimate([1.0, 2.0, 3.0])
+    assert (estimate.low, estimate.high) == (pytest.approx(2 - 2.48414, abs=1e-4), pytest.approx(2 + 2.48414, abs=1e-4))
+    over_documents = mean_estimate(torch.tensor([1.0, 2.0, 3.0]))
+    assert (over_documents.low, over_documents.high) == (pytest.approx(estimate.low), pytest.approx(estimate.high))
+
+
+def test_skewness_moves_the_interval_towards_the_long_tail():
+    values = torch.tensor([0.0] * 30 + [0.5, 1.5])
+    estimate = mean_estimate(values)
+    assert estimate.high - estimate.value > 1.5 * (estimate.value - estimate.low)
+    mirrored = mean_estimate(-values)
+    assert (mirrored.low, mirrored.high) == (pytest.approx(-estimate.high), pytest.approx(-estimate.low))
+
+
+def test_zeros_and_ones_are_counted():
+    """Wilson's interval of 0 in 64, of 2 in 20."""
+    none = proportion_estimate(torch.zeros(64))
+    assert (none.low, none.high) == (0.0, pytest.approx(0.05663, abs=1e-4))
+    some = proportion_estimate(torch.tensor([1.0] * 2 + [0.0] * 18))
+    assert (some.low, some.high) == (pytest.approx(0.0279, abs=1e-3), pytest.approx(0.3010, abs=1e-3))
+
+
+def test_all_or_nothing_documents_are_counted_unless_the_runs_are_the_same():
+    bottom = torch.rand(64, generator=stream(0, "gap")) * 0.1 + 0.85
+    nearly = ratio_estimate(bottom * 0.999, bottom)
+    assert nearly.low < 0.95
+    assert nearly.high == pytest.approx(1)
+    for exact, value in ((torch.zeros(64), 0.0), (bottom, 1.0)):
+        share = ratio_estimate(exact, bottom)
+        assert (share.value, share.low, share.high) == (value, value, value)
+
+
+def test_no_share_of_a_gap_that_may_be_zero():
+    noise = torch.randn(40, generator=stream(0, "noise"))
+    assert ratio_estimate(noise, noise - noise.mean() + 0.01) is None
+    assert ratio_estimate(noise, torch.zeros(40)) is None
+
+
+def test_rows_do_not_depend_on_each_other():
+    rng = stream(0, "rows")
+    rows, bottom = torch.rand(7, 50, generator=rng), torch.rand(50, generator=rng)
+    assert mean_estimates(rows)[3] == mean_estimate(rows[3])
+    assert ratio_estimates(rows, bottom)[3] == ratio_estimate(rows[3], bottom)
+
+
+def test_shares_scale_with_their_numbers():
+    rng = stream(0, "scale")
+    top, bottom = torch.rand(50, generator=rng).double(), torch.rand(50, generator=rng).double()
+    one, other = ratio_estimate(top, bottom), ratio_estimate(top * 1e-6, bottom * 1e-6)
+    assert (one.low, one.high) == (pytest.approx(other.low), pytest.approx(other.high))

@@ -1,80 +1,154 @@
-"""The verdict must name the mechanism of models whose mechanism is known."""
+"""The verdict must name the mechanism of models whose mechanism is known, and refuse those that have none."""
+
+from dataclasses import replace
 
 import pytest
 
 from mixerscope.analysis import verdict
-from mixerscope.interventions import interchange, make_pairs
+from mixerscope.errors import UserError
+from mixerscope.interventions import Cell, interchange, make_pairs, plan_grid
 from mixerscope.model import build_model
-from mixerscope.randomness import stream
 from mixerscope.spec import InterventionSpec, ModelSpec
-from mixerscope.tasks import AR
-from tests.planted.models import conv_recurrence, direct_retriever, induction_transformer, two_routes
+from tests.planted.models import (
+    direct_retriever,
+    induction_transformer,
+    lagged_induction,
+    position_reader,
+    split_induction,
+    two_routes,
+)
+from tests.planted.zoo import ALL, MIXED, RETRIEVERS, SHAMS, TASK, Planted
 
-TASK = AR(num_pairs=4, num_keys=8, num_values=8)
-
-
-def judge(model, task=TASK):
-    pairs = make_pairs(task, InterventionSpec(documents=64, avoid_present=True), data_seed=0)
-    return verdict(interchange(model, pairs), model)
-
-
-def solves(model, task=TASK) -> bool:
-    batch = task.sample(200, stream(1, "planted"))
-    read, answers = batch.answers()
-    return bool((model(batch.tokens, read[:, None])[:, 0].argmax(-1) == answers).all())
+SEEDS = range(2)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_induction_transformer(seed: int):
-    model = induction_transformer(TASK, seed)
-    assert solves(model)
-    found = judge(model)
-    assert found.mechanism == "induction"
-    assert found.route == ("key", "value", "query")
-    assert [(m.block, m.component, m.source, m.target) for m in found.moves] == [
-        (0, "attention", "key", "value"),
-        (1, "attention", "value", "query"),
-    ]
-    assert found.share is not None
-    assert found.share.low > 0.95
+def by_name(planted: Planted) -> str:
+    return planted.name
 
 
-@pytest.mark.parametrize(("block", "layers"), [(0, 1), (0, 2), (1, 2)])
-def test_direct_retriever(block: int, layers: int):
-    model = direct_retriever(TASK, 0, block, layers)
-    assert solves(model)
-    found = judge(model)
-    assert found.mechanism == "direct retrieval"
-    assert found.route == ("key", "query")
-    assert [(m.block, m.source, m.target) for m in found.moves] == [(block, "key", "query")]
+@pytest.mark.parametrize("planted", ALL, ids=by_name)
+def test_planted_models_solve_their_task(planted: Planted):
+    assert planted.solved(planted.build(planted.task, 0)) == 1.0
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_convolution_and_recurrence_inside_one_block(seed: int):
-    model = conv_recurrence(TASK, seed)
-    assert solves(model)
-    found = judge(model)
-    assert found.mechanism == "direct retrieval"
-    assert [(m.component, m.source, m.target) for m in found.moves] == [
-        ("short convolution", "key", "next_key"),
-        ("recurrence", "next_key", "query"),
-    ]
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("planted", RETRIEVERS, ids=by_name)
+def test_every_planted_route_is_named(planted: Planted, seed: int):
+    found = planted.judge(planted.build(planted.task, seed))
+    assert {slot: v.mechanism for slot, v in found.items()} == {s: planted.expected(s) for s in found}
+    assert tuple((m.block, m.component, m.source, m.target) for m in found["key"].moves) == planted.moves
+    for verdict_ in found.values():
+        assert verdict_.share is not None
+        assert verdict_.share.low > 0.9
+        assert all(move.share is not None and move.share.low > 0.9 for move in verdict_.moves)
+        assert verdict_.accuracy.value == 1.0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("planted", MIXED, ids=by_name)
+def test_two_routes_side_by_side_are_undetermined(planted: Planted, seed: int):
+    found = planted.judge(planted.build(planted.task, seed))["key"]
+    assert (found.mechanism, found.route, found.share) == ("undetermined", (), None)
+    assert "blocks.1.resid_pre" in found.reason
+
+
+@pytest.mark.parametrize("slots", [("key", "value"), ("key",)], ids=" and ".join)
+@pytest.mark.parametrize("planted", SHAMS, ids=by_name)
+def test_every_sham_is_refused(planted: Planted, slots: tuple[str, ...]):
+    for slot, found in planted.judge(planted.build(planted.task, 0), slots).items():
+        assert (found.mechanism, found.route) == ("not retrieval", ()), slot
+        assert "100% of the documents are answered" in found.reason
+        assert "by 0.000 only" in found.reason, "and never by -0.000"
+
+
+def test_copying_a_value_without_its_key_is_refused_though_only_the_value_was_corrupted():
+    [sham] = [planted for planted in SHAMS if "position reader" in planted.name]
+    model = position_reader(sham.task, 0)
+    found = sham.judge(model, ("value",))["value"]
+    assert found.mechanism == "not retrieval"
+    assert "corrupting the key" in found.reason
+    honest = RETRIEVERS[0].judge(induction_transformer(TASK, 0), ("value",))["value"]
+    assert honest.mechanism == "value copy"
 
 
 def test_untrained_model_has_not_learned():
-    found = judge(build_model(ModelSpec(architecture="attention", width=16), TASK.vocab_size, seed=0))
-    assert found.mechanism == "not learned"
-    assert found.route == ()
-    assert found.share is None
+    model = build_model(ModelSpec(architecture="attention", width=16), TASK.vocab_size, seed=0)
+    found = RETRIEVERS[0].judge(model)["key"]
+    assert (found.mechanism, found.route, found.share) == ("not learned", (), None)
     assert "likelihood" in found.reason
+    assert "-0.0" not in found.reason
 
 
-def test_two_routes_side_by_side_are_undetermined():
-    model = two_routes(TASK, 0)
-    assert solves(model)
-    found = judge(model)
+def test_a_route_may_lie_in_one_layer():
+    found = RETRIEVERS[0].judge(direct_retriever(TASK, 0, block=0, layers=1))["key"]
+    assert (found.mechanism, found.route) == ("direct retrieval", ("key", "query"))
+
+
+def test_evidence_of_an_unforeseen_place_is_kept():
+    found = RETRIEVERS[0].judge(lagged_induction(TASK, 0, lag=3))["key"]
+    [at] = [b for b in found.boundaries if b.carrier == "key+3"]
+    assert at.restored["key+3"].low > 0.9
+    assert at.restored["value"].high < 0.1
+    assert at.broken is not None
+    assert at.broken.low > 0.9
+    assert found.to_json()["boundaries"][1]["restored"]["key+3"]["value"] == at.restored["key+3"].value
+
+
+def test_evidence_of_two_routes_has_them_together():
+    found = RETRIEVERS[0].judge(two_routes(TASK, 0))["key"]
+    assert "more than one role carries the information: key, value" in found.reason
+    at = found.boundaries[1]
+    assert at.restored["key&value"].value == pytest.approx(1, abs=0.01)
+
+
+def test_no_role_alone_but_two_together():
+    found = RETRIEVERS[0].judge(split_induction(TASK, 0))["key"]
+    assert "no role alone carries the information" in found.reason
+    assert "value&next_key together bring back 1.00" in found.reason
+    at = found.boundaries[1]
+    assert at.restored["value"].value + at.restored["next_key"].value == pytest.approx(1, abs=0.02)
+    assert at.restored["all roles"].value == pytest.approx(1, abs=0.01)
+
+
+def test_a_grid_that_lacks_a_cell_is_refused():
+    model = induction_transformer(TASK, 0)
+    pairs = make_pairs(TASK, InterventionSpec(documents=16, avoid_present=True), data_seed=0)
+    plan = plan_grid(model, pairs)
+    missing = Cell("key", "break", "blocks.1.resid_pre", "value")
+    grid = interchange(model, pairs, [cell for cell in plan if cell != missing])
+    with pytest.raises(UserError, match=r"key / break / blocks.1.resid_pre / value"):
+        verdict(grid, model)
+
+
+@pytest.mark.parametrize("direction", ["restore", "break"])
+def test_an_invalid_cell_leaves_the_verdict_undetermined_and_is_named(direction: str):
+    model = induction_transformer(TASK, 0)
+    pairs = make_pairs(TASK, InterventionSpec(documents=16, avoid_present=True), data_seed=0)
+    grid = interchange(model, pairs)
+    cell = Cell("key", direction, "blocks.1.resid_pre", "value")
+    bad = replace(grid.cells[cell], status="invalid", reason="not finite in 1 of 16 documents")
+    found = verdict(replace(grid, cells={**grid.cells, cell: bad}), model)
     assert found.mechanism == "undetermined"
-    assert found.route == ()
-    assert "more than one role" in found.reason
-    assert "key" in found.reason
-    assert "value" in found.reason
+    assert f"the {direction} cell of role 'value' is invalid: not finite in 1 of 16" in found.reason
+
+
+def test_original_runs_that_are_not_finite_have_no_verdict():
+    model = induction_transformer(TASK, 0)
+    pairs = make_pairs(TASK, InterventionSpec(documents=16, avoid_present=True), data_seed=0)
+    grid = interchange(model, pairs)
+    broken = replace(grid.original, likelihood=grid.original.likelihood * float("nan"))
+    found = verdict(replace(grid, original=broken), model)
+    assert found.mechanism == "undetermined"
+    assert "not finite" in found.reason
+
+
+def test_judging_leaves_the_model_as_it_was():
+    model = induction_transformer(TASK, 0)
+    model.train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    pairs = make_pairs(TASK, InterventionSpec(documents=16, avoid_present=True), data_seed=0)
+    grid = interchange(model, pairs)
+    assert verdict(grid, model) == verdict(grid, model)
+    assert model.training
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.requires_grad for parameter in model.parameters())

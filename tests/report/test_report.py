@@ -11,13 +11,11 @@ from html.parser import HTMLParser
 import pytest
 
 from mixerscope.analysis import CARRIES, MECHANISMS, MIN_GAP, SHARE
-from mixerscope.analysis.stats import RESAMPLES
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.report import save_chart, write_report
 from mixerscope.report.charts import MARKS, all_rows, heat_map, learning_curve
 from mixerscope.report.data import gather
 from mixerscope.report.findings import GLOSS
-from mixerscope.report.numbers import thousands
 from mixerscope.runs import load_run
 from mixerscope.store import read_json, write_json
 from mixerscope.tasks import AR
@@ -195,7 +193,7 @@ def test_thresholds_and_mechanisms_come_from_the_analysis(folder):
     text = page_of(folder("attention")).visible()
     assert f"above {CARRIES}" in text
     assert f"less than {MIN_GAP}" in text
-    assert f"{thousands(RESAMPLES)} resamples".replace("\u2009", " ") in text
+    assert "95 % interval over documents" in text.replace("\u2009", " ")
     for route, name in MECHANISMS.items():
         assert name in GLOSS
         assert f"{name} the route {' → '.join(route)}" in text
@@ -335,3 +333,19 @@ def test_charts_are_valid_and_can_be_saved_without_a_browser(folder, tmp_path):
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     save_chart(learning_curve(group.models, "accuracy", "Accuracy"), tmp_path / "curve.svg")
     assert "<svg" in (tmp_path / "curve.svg").read_text()
+
+
+def test_an_unforeseen_route_is_glossed_and_not_taken_for_a_name(folder):
+    root = folder("based")
+    give_verdict(find_run(root, "based"), "other: offset +3", ["key", "key+3", "query"])
+    page = page_of(root)
+    assert page.headline() == "based learned an unnamed route"
+    assert f"other: offset +3: {GLOSS['other']}" in page.visible()
+
+
+def test_a_task_solved_without_retrieval_is_said_so(folder):
+    root = folder("based")
+    give_verdict(find_run(root, "based"), "not retrieval", [])
+    page = page_of(root)
+    assert page.headline() == "Solved without retrieval"
+    assert not any("boundaries" in id for id in json.loads(page.script("charts")))

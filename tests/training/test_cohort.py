@@ -1,6 +1,7 @@
 """Training K models at once must be training them one by one."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.registry import MIXERS
 from mixerscope.spec import TrainSpec
-from mixerscope.training import train_cohort
+from mixerscope.training import Observer, log_spaced, train_cohort
 from mixerscope.training.objective import answer_correct, answer_likelihood, cross_entropy
 from mixerscope.training.schedule import rate_factor
 from tests.conftest import tiny_spec
@@ -116,3 +117,35 @@ def test_objective_on_numbers_worked_by_hand():
     assert cross_entropy(logits, targets).item() == pytest.approx(-math.log(0.75))
     assert answer_likelihood(logits[:, 0], torch.tensor([1, 0])).tolist() == pytest.approx([0.75, 0.8])
     assert answer_correct(logits[:, 0], torch.tensor([1, 1])).tolist() == [True, False]
+
+
+def test_steps_at_which_a_model_is_looked_into():
+    assert log_spaced(0, 100) == ()
+    assert log_spaced(1, 100) == (100,)
+    assert log_spaced(3, 100) == (0, 1, 100)
+    assert log_spaced(4, 100) == (0, 1, 10, 100)
+    assert log_spaced(20, 6) == (0, 1, 2, 3, 4, 5, 6)
+    ratios = [b / a for a, b in pairwise(log_spaced(9, 10_000)[1:])]
+    assert max(ratios) / min(ratios) < 1.2
+
+
+def test_an_observer_sees_the_weights_of_every_step_and_changes_nothing():
+    spec = tiny_spec("attention", warmup=0.0, steps=4)
+    specs = [with_lr(spec, 1e-2, 0), with_lr(spec, 1e-3, 1)]
+    seen = {}
+
+    def look(step, members):
+        seen[step] = members
+        for weights in members.values():  # an observer that writes into what it is given must not reach the training
+            weights["token_embedding.weight"].add_(1.0)
+
+    watched = train_cohort(specs, observer=Observer((0, 3, 4), look))
+    plain = train_cohort(specs)
+    assert list(seen) == [0, 3, 4]
+    for index, (member, want) in enumerate(zip(watched, plain, strict=True)):
+        for name, weight in want.weights.items():
+            assert torch.equal(member.weights[name], weight)
+            shown = seen[4][index][name] - (1.0 if name == "token_embedding.weight" else 0.0)
+            torch.testing.assert_close(shown, weight, rtol=0, atol=1e-6)
+        start = build_model(member.spec.model, member.spec.task.vocab_size, member.spec.seed).state_dict()
+        assert torch.equal(seen[0][index]["final_norm.weight"], start["final_norm.weight"])

@@ -6,40 +6,45 @@ corruption took away *carries* the information there. The carriers, boundary by 
     key -> value -> query      induction: the association is stored at the value, then retrieved
     key -> query               direct retrieval: one block goes from key to query
     key -> next_key -> query   association one step later: stored at the position after the value
+    value -> query             value copy: with the value corrupted; says nothing about how it was found
 
 Inside a block where the carrier changes, the same is read at the sites behind each part of the block that can move
-information (`Block.moves`), which names the part responsible.
+information (`Block.moves`), which names the part responsible. Where no role carries the information, positions around
+the corrupted token are tried, and several roles at once. Names and thresholds are in `rules.py`.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
+from math import isfinite
 from typing import Any
 
-import torch
-
-from mixerscope.analysis.cells import share_estimate
-from mixerscope.analysis.stats import Estimate, mean_estimate, resampling_counts
-from mixerscope.interventions import Cell, Grid
-from mixerscope.mixers import Move
+from mixerscope.analysis.cells import share_estimates
+from mixerscope.analysis.followups import FollowUps, distinct_roles
+from mixerscope.analysis.rules import (
+    CARRIES,
+    MIN_GAP,
+    NOT_LEARNED,
+    NOT_RETRIEVAL,
+    SOLVES,
+    UNDETERMINED,
+    mechanism_of,
+)
+from mixerscope.analysis.stats import Estimate, mean_estimate, proportion_estimate
+from mixerscope.errors import UserError
+from mixerscope.interventions import DIRECTIONS, Cell, Grid
+from mixerscope.mixers import Mixer, Move
 from mixerscope.model import Model
 
-MIN_GAP = 0.01
-"""Smallest difference in likelihood between original and corrupted documents that counts as having learned the task;
-the published filter for associative recall. The lower end of the interval must exceed it."""
-CARRIES = 0.5
-"""A role carries the information when the interval of its share lies above this, restoring and breaking alike."""
-
-MECHANISMS = {
-    ("key", "value", "query"): "induction",
-    ("key", "query"): "direct retrieval",
-    ("key", "next_key", "query"): "association one step later",
-}
+PAIR = ("key", "value")
+"""Slots that both matter to a model that retrieves, whichever of them is being judged."""
+HEADS = "heads_out"
+"""Sites of this name are [b, t, h, d_h] in every mixer, so that a head can be edited alone."""
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """Who carries the information between two blocks: `carrier`, or None with the reason."""
+    """Who carries the information at a site: `carrier`, or None with the reason."""
 
     site: str
     carrier: str | None
@@ -48,6 +53,8 @@ class Boundary:
     broken: Estimate | None
     """Of the carrier, breaking."""
     reason: str = ""
+    restored: Mapping[str, Estimate] = field(default_factory=dict)
+    """By role, offset (`key+3`) or several at once (`key&value`), whatever was tried."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +65,13 @@ class RouteMove:
     component: str
     source: str
     target: str
+    share: Estimate | None = None
+    """What restoring the output of that part, at the target, brings back."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found. `mechanism` is a name from the table, 'other', 'undetermined' or 'not learned'."""
+    """What was found. `mechanism` is a name from the rules, or says why there is none."""
 
     mechanism: str
     route: tuple[str, ...]
@@ -74,6 +83,8 @@ class Verdict:
     boundaries: tuple[Boundary, ...]
     reason: str = ""
     slot: str = "key"
+    accuracy: Estimate | None = None
+    """On the original documents."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -94,82 +105,161 @@ def boundary_sites(model: Model) -> list[str]:
 
 
 def verdict(grid: Grid, model: Model, slot: str = "key") -> Verdict:
-    """The verdict of a grid that holds, for this slot, every boundary, every role and both directions."""
-    counts = resampling_counts(len(grid.pairs))
-    gap = mean_estimate(grid.original.likelihood - grid.corrupted[slot].likelihood, counts)
-    if not gap.low > MIN_GAP:
-        reason = f"corrupting the {slot} lowers the likelihood by {gap.value:.3f} only (needed: {MIN_GAP})"
-        return Verdict("not learned", (), (), None, gap, (), reason, slot)
+    """The verdict of a grid that holds, for this slot, every boundary, every role and both directions.
 
-    boundaries = tuple(_carrier(grid, site, slot, counts) for site in boundary_sites(model))
+    Who reads the key but not its value, or the value but not its key, does not retrieve. So the other one of the pair
+    is corrupted too: as the grid did it or, where it did not, with tokens of other documents.
+    """
+    gaps = {
+        name: mean_estimate(grid.original.likelihood.double() - effects.likelihood.double())
+        for name, effects in grid.corrupted.items()
+    }
+    gap, accuracy = gaps[slot], proportion_estimate(grid.original.accuracy)
+    reader = _Reader(grid, model, slot)
+
+    def unnamed(mechanism: str, reason: str, boundaries: tuple[Boundary, ...] = ()) -> Verdict:
+        return Verdict(mechanism, (), (), None, gap, boundaries, reason, slot, accuracy)
+
+    if not isfinite(gap.value):
+        return unnamed(UNDETERMINED, "the likelihood of some answer is not finite, though nothing was edited")
+    reads, solves = gap.low > MIN_GAP, accuracy.low > SOLVES
+    if not reads:
+        return unnamed(NOT_RETRIEVAL if solves else NOT_LEARNED, _why_unread(slot, gap, accuracy, solves))
+    for other in PAIR if solves else ():
+        found = gaps[other] if other in gaps else reader.follow_ups.gap(other)
+        if found is not None and found.high < MIN_GAP:
+            return unnamed(NOT_RETRIEVAL, _why_unread(other, found, accuracy, solves))
+
+    boundaries = tuple(reader.boundary(site) for site in boundary_sites(model))
     unclear = [b for b in boundaries if b.carrier is None]
     if unclear:
-        reason = f"at {unclear[0].site}, {unclear[0].reason}"
-        return Verdict("undetermined", (), (), None, gap, boundaries, reason, slot)
+        return unnamed(UNDETERMINED, f"at {unclear[0].site}, {unclear[0].reason}", boundaries)
     carriers = [b.carrier for b in boundaries if b.carrier is not None]
     if carriers[0] != slot or carriers[-1] != "query":
         reason = f"the information should enter at the {slot} and leave at the query, not go {' → '.join(carriers)}"
-        return Verdict("undetermined", (), (), None, gap, boundaries, reason, slot)
+        return unnamed(UNDETERMINED, reason, boundaries)
 
     route = tuple(c for i, c in enumerate(carriers) if i == 0 or c != carriers[i - 1])
     moves: list[RouteMove] = []
     for block, (source, target) in enumerate(pairwise(carriers)):
         if source != target:
-            moves += _moves_inside(grid, model, block, source, target, slot, counts)
+            moves += reader.moves_inside(block, source, target)
     weakest = min((b.share for b in boundaries if b.share is not None), key=lambda s: s.value)
-    return Verdict(MECHANISMS.get(route, "other"), route, tuple(moves), weakest, gap, boundaries, "", slot)
+    return Verdict(mechanism_of(route, slot), route, tuple(moves), weakest, gap, boundaries, "", slot, accuracy)
 
 
-def _carrier(grid: Grid, site: str, slot: str, counts: torch.Tensor) -> Boundary:
-    """The one role that carries the information at a site, restoring and breaking alike."""
-    shares: dict[str, Estimate] = {}
-    for cell, measured in grid.cells.items():
-        if (cell.slot, cell.direction, cell.site) != (slot, "restore", site):
-            continue
-        if measured.status == "invalid":
-            return Boundary(site, None, None, None, f"the cell of role {cell.role!r} is invalid: {measured.reason}")
-        shares[cell.role] = _share(grid, cell, counts)
-    carriers = [role for role, share in shares.items() if share.low > CARRIES]
-    if len(carriers) != 1:
-        return Boundary(site, None, None, None, _why_not_one(carriers, shares))
-    role = carriers[0]
-    broken = _share(grid, Cell(slot, "break", site, role), counts)
-    if not broken.low > CARRIES:
-        reason = f"restoring the {role} brings back {shares[role].value:.2f} but breaking it takes {broken.value:.2f}"
-        return Boundary(site, None, shares[role], broken, reason)
-    return Boundary(site, role, shares[role], broken)
+def plain(value: float, digits: int = 2) -> str:
+    """A rounded number that is never -0.00."""
+    return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
-def _share(grid: Grid, cell: Cell, counts: torch.Tensor) -> Estimate:
-    share = share_estimate(grid, cell, counts)
-    assert share is not None, "routes are read only where the gap is large enough for shares to exist"
-    return share
+def _why_unread(slot: str, gap: Estimate, accuracy: Estimate, solves: bool) -> str:
+    lowers = f"corrupting the {slot} lowers the likelihood by {plain(gap.value, 3)} only (needed: {MIN_GAP})"
+    return f"{accuracy.value:.0%} of the documents are answered, but {lowers}" if solves else lowers
 
 
-def _why_not_one(carriers: Sequence[str], shares: dict[str, Estimate]) -> str:
-    if carriers:
-        return f"more than one role carries the information: {', '.join(carriers)}"
-    best = max(shares, key=lambda role: shares[role].value)
-    return f"no role alone carries the information; the best is {best} with {shares[best].value:.2f}"
+class _Reader:
+    """Reads off one slot of a grid who carries the information where, and measures what the grid does not have."""
 
+    def __init__(self, grid: Grid, model: Model, slot: str) -> None:
+        self.grid, self.model, self.slot = grid, model, slot
+        self.roles = distinct_roles(grid.pairs)
+        self.follow_ups = FollowUps(grid, model, slot)
 
-def _moves_inside(
-    grid: Grid, model: Model, block: int, source: str, target: str, slot: str, counts: torch.Tensor
-) -> list[RouteMove]:
-    """Which part of the block moved the information. The last part takes what no earlier one is shown to do."""
-    layer = model.layers()[block]
-    parts = layer.moves()
-    if not layer.mixer.moves:  # the mixer names no part of its own, so it stands for itself
-        parts = (*parts, Move(type(layer.mixer).__name__, "mixer_out"))
-    moves: list[RouteMove] = []
-    at = source
-    unread: list[str] = []
-    for i, part in enumerate(parts):
-        last = i == len(parts) - 1
-        here = target if last else _carrier(grid, f"blocks.{block}.{part.site}", slot, counts).carrier
-        if here is None:  # this site does not single out a role, so the next one speaks for both parts
-            unread.append(part.component)
-        elif here != at:
-            moves.append(RouteMove(block, " + ".join([*unread, part.component]), at, here))
-            at, unread = here, []
-    return moves
+    def boundary(self, site: str) -> Boundary:
+        """The one role that carries the information at a site, restoring and breaking alike; else an offset."""
+        for direction in DIRECTIONS:
+            for role in self.roles:
+                if Cell(self.slot, direction, site, role) not in self.grid.cells:
+                    raise UserError(f"a verdict needs the cell {self.slot} / {direction} / {site} / {role} of the grid")
+        found = self._carrier(site)
+        if found.carrier is not None or not found.restored or found.broken is not None:
+            return found
+        restored = dict(found.restored)
+        carriers = [role for role, share in restored.items() if share.low > CARRIES]
+        if not carriers:
+            restored |= {place: self.follow_ups.share(site, [place]) for place in self.follow_ups.offsets()}
+            carriers = [place for place in restored if restored[place].low > CARRIES]
+            if len(carriers) == 1:
+                return self._both_ways(site, carriers[0], restored, self.follow_ups.share(site, carriers, "break"))
+        best = sorted(restored, key=lambda place: -restored[place].value)[:2]
+        together = "&".join(sorted(best, key=list(restored).index))
+        restored[together] = self.follow_ups.share(site, best)
+        restored["all roles"] = everywhere = self.follow_ups.share(site, self.roles)
+        if carriers:
+            reason = f"more than one role carries the information: {', '.join(carriers)}"
+        else:
+            reason = (
+                f"no role alone carries the information; the best is {best[0]} with {plain(restored[best[0]].value)},"
+                f" {together} together bring back {plain(restored[together].value)},"
+                f" all roles {plain(everywhere.value)}"
+            )
+        return Boundary(site, None, None, None, reason, restored)
+
+    def _carrier(self, site: str) -> Boundary:
+        """The same from the cells of the grid alone."""
+        cells = [Cell(self.slot, "restore", site, role) for role in self.roles]
+        cells = [cell for cell in cells if cell in self.grid.cells]
+        for cell in cells:
+            for either_way in (cell, replace(cell, direction="break")):
+                measured = self.grid.cells[either_way]
+                if measured.status == "invalid":
+                    reason = f"the {either_way.direction} cell of role {cell.role!r} is invalid: {measured.reason}"
+                    return Boundary(site, None, None, None, reason)
+        restored = {cell.role: share for cell, share in zip(cells, self._shares(cells), strict=True)}
+        carriers = [role for role, share in restored.items() if share.low > CARRIES]
+        if len(carriers) != 1:
+            return Boundary(site, None, None, None, "", restored)
+        [broken] = self._shares([Cell(self.slot, "break", site, carriers[0])])
+        return self._both_ways(site, carriers[0], restored, broken)
+
+    def _both_ways(self, site: str, place: str, restored: Mapping[str, Estimate], broken: Estimate) -> Boundary:
+        share = restored[place]
+        if broken.low > CARRIES:
+            return Boundary(site, place, share, broken, "", restored)
+        reason = (
+            f"restoring the {place} brings back {plain(share.value)} but breaking it takes {plain(broken.value)} only"
+        )
+        return Boundary(site, None, share, broken, reason, restored)
+
+    def _shares(self, cells: list[Cell]) -> list[Estimate]:
+        found = [share for share in share_estimates(self.grid, cells) if share is not None]
+        assert len(found) == len(cells), "routes are read only where the gap is large enough for shares to exist"
+        return found
+
+    def moves_inside(self, block: int, source: str, target: str) -> list[RouteMove]:
+        """Which part of the block moved the information. The last part takes what no earlier one is shown to do."""
+        layer = self.model.layers()[block]
+        parts = layer.moves()
+        if not layer.mixer.moves:  # the mixer names no part of its own, so it stands for itself
+            parts = (*parts, Move(type(layer.mixer).__name__, "mixer_out"))
+        moves: list[RouteMove] = []
+        at = source
+        unread: list[str] = []
+        for i, part in enumerate(parts):
+            last = i == len(parts) - 1
+            site = f"blocks.{block}.{part.site}"
+            here = target if last else self._carrier(site).carrier
+            if here is None:  # this site does not single out a role, so the next one speaks for both parts
+                unread.append(part.component)
+            elif here != at:
+                component = " + ".join([*unread, part.component]) + self._head(site, layer.mixer, here)
+                moves.append(RouteMove(block, component, at, here, self._restored(site, here)))
+                at, unread = here, []
+        return moves
+
+    def _restored(self, site: str, place: str) -> Estimate:
+        """From the grid where it has the cell."""
+        cell = Cell(self.slot, "restore", site, place)
+        measured = self.grid.cells.get(cell)
+        if measured is None or measured.status == "invalid":
+            return self.follow_ups.share(site, [place])
+        return self._shares([cell])[0]
+
+    def _head(self, site: str, mixer: Mixer, place: str) -> str:
+        """` head 2` where a mixer has several and restoring that one alone is enough."""
+        heads = getattr(mixer, "heads", 1)
+        if heads == 1 or not site.endswith(f".{HEADS}"):
+            return ""
+        enough = [h for h in range(heads) if self.follow_ups.share(site, [place], head=h).low > CARRIES]
+        return f" head {enough[0]}" if len(enough) == 1 else ""

@@ -10,7 +10,13 @@ from rich.text import Text
 if TYPE_CHECKING:
     from mixerscope.runs import RunResult
 
-STYLES = {"not learned": "red", "diverged": "red", "undetermined": "yellow", "other": "yellow"}
+STYLES = {
+    "not learned": "red",
+    "diverged": "red",
+    "not retrieval": "yellow",
+    "undetermined": "yellow",
+    "other": "yellow",
+}
 
 
 def accuracy(result: "RunResult") -> float | None:
@@ -47,7 +53,7 @@ def verdict_table(results: list["RunResult"]) -> RenderableType:
                 name,
                 *([slot] if several_slots else []),
                 f"{accuracy(result):.1%}",
-                Text(mechanism, STYLES.get(mechanism, "green")),
+                Text(mechanism, STYLES.get(mechanism.split(":")[0], "green")),
                 " → ".join(verdict["route"]) or "–",
                 _interval(verdict["share"]),
                 seed,

@@ -1,23 +1,67 @@
-"""Interchange interventions: swap one activation for its twin's and see what becomes of the answer."""
+"""Interventions: write into one activation and see what becomes of the answer."""
 
-from mixerscope.interventions.effects import Effects
+from mixerscope.interventions.adapt import Adapted, adapt
+from mixerscope.interventions.attribution import ApproximationError, Attribution, attribution_patching
+from mixerscope.interventions.cache import activations, logit_lens
+from mixerscope.interventions.check_model import ModelCheck, check_model
+from mixerscope.interventions.cohort import interchange_cohort
+from mixerscope.interventions.edits import (
+    EDITS,
+    Add,
+    Edit,
+    Here,
+    Mean,
+    Noise,
+    ProjectOut,
+    Resample,
+    Swap,
+    Zero,
+)
+from mixerscope.interventions.effects import METRICS, Effects
 from mixerscope.interventions.engine import Grid, Measured, interchange
 from mixerscope.interventions.pairs import Pairs, make_pairs
+from mixerscope.interventions.paths import Edge, PathGrid, patch_paths
 from mixerscope.interventions.plan import DIRECTIONS, Cell, editable_sites, plan_grid
 from mixerscope.interventions.selftest import SelfTest, SiteTest, self_test
+from mixerscope.interventions.states import state_sites
 
 __all__ = [
+    "Adapted",
+    "ModelCheck",
+    "adapt",
+    "check_model",
     "DIRECTIONS",
+    "EDITS",
+    "METRICS",
+    "Add",
+    "ApproximationError",
+    "Attribution",
     "Cell",
+    "Edge",
+    "Edit",
     "Effects",
     "Grid",
+    "Here",
+    "Mean",
     "Measured",
+    "Noise",
     "Pairs",
+    "PathGrid",
+    "ProjectOut",
+    "Resample",
     "SelfTest",
     "SiteTest",
+    "Swap",
+    "Zero",
+    "activations",
+    "attribution_patching",
     "editable_sites",
     "interchange",
+    "interchange_cohort",
+    "logit_lens",
     "make_pairs",
+    "patch_paths",
     "plan_grid",
     "self_test",
+    "state_sites",
 ]

@@ -1,41 +1,98 @@
 """What is measured of one run over the documents: a few numbers per document, all from one pass."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
-from mixerscope.training.objective import answer_correct, answer_likelihood
+from mixerscope.tasks import UNSCORED
+from mixerscope.training.objective import answer_correct
 
 
 @dataclass(frozen=True)
 class Effects:
-    """[n] each: probability of the original answer, whether it has the largest logit, and its logit."""
+    """[n] each."""
 
     likelihood: Tensor
+    """Probability of the original answer."""
     accuracy: Tensor
+    """Whether it has the largest logit."""
     logit: Tensor
+    """Its logit."""
+    logit_difference: Tensor
+    """Its logit minus that of its rival; see `rivals_or_runner_up`."""
+    kl: Tensor
+    """KL(unedited run || this run) over the vocabulary, in nats; zero for the unedited run itself."""
 
     @staticmethod
-    def of(logits: Tensor, answers: Tensor) -> "Effects":
-        """From logits [n, v] and answers [n]."""
+    def of(logits: Tensor, answers: Tensor, rivals: Tensor | None = None, unedited: "Distribution | None" = None) -> "Effects":
+        """From logits [n, v], answers [n], rivals [n] (default: the runner-up here) and what the unedited run says."""
+        log_p = log_probabilities(logits)
+        answers = answers[:, None]
+        logit = logits.gather(1, answers)[:, 0]
+        likelihood = log_p.gather(1, answers)[:, 0].exp()
+        rivals = runner_up(logits, answers[:, 0]) if rivals is None else rivals
+        if unedited is None:
+            kl = torch.zeros_like(likelihood)
+        else:
+            kl = torch.linalg.vecdot(unedited.p, unedited.log_p - log_p).clamp(min=0)  # rounding can leave it below zero
         return Effects(
-            answer_likelihood(logits, answers),
-            answer_correct(logits, answers).to(torch.float32),
-            logits.gather(1, answers[:, None])[:, 0],
+            likelihood,
+            answer_correct(logits, answers[:, 0]).to(torch.float32),
+            logit,
+            logit - logits.gather(1, rivals[:, None])[:, 0],
+            kl,
         )
 
     @staticmethod
     def join(parts: list["Effects"]) -> "Effects":
-        return Effects(
-            torch.cat([part.likelihood for part in parts]),
-            torch.cat([part.accuracy for part in parts]),
-            torch.cat([part.logit for part in parts]),
-        )
+        return Effects(*(torch.cat(columns) for columns in zip(*(part.columns() for part in parts), strict=True)))
+
+    def columns(self) -> tuple[Tensor, ...]:
+        return tuple(getattr(self, name) for name in METRICS)
 
     def rows(self, part: slice) -> "Effects":
-        return Effects(self.likelihood[part], self.accuracy[part], self.logit[part])
+        return Effects(*(column[part] for column in self.columns()))
 
     def non_finite(self) -> int:
         """Documents with a number that is not finite."""
-        return int((~(self.likelihood.isfinite() & self.logit.isfinite())).sum())
+        finite = torch.stack([column.isfinite() for column in self.columns()])
+        return int((~finite.all(0)).sum())
+
+
+METRICS = tuple(field.name for field in fields(Effects))
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Probabilities [n, v] and their logarithms, kept together because many cells are compared with the same ones."""
+
+    p: Tensor
+    log_p: Tensor
+
+    @staticmethod
+    def of(logits: Tensor) -> "Distribution":
+        log_p = log_probabilities(logits)
+        return Distribution(log_p.exp(), log_p)
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    """In at least single precision."""
+    return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), -1)
+
+
+def runner_up(logits: Tensor, answers: Tensor) -> Tensor:
+    """[n] the symbol with the largest logit among those that are not the answer."""
+    return logits.scatter(1, answers[:, None], float("-inf")).argmax(1)
+
+
+def rivals_or_runner_up(rivals: Tensor | None, corrupted: Tensor, answers: Tensor) -> Tensor:
+    """[n] the symbol each answer is compared with, one per document, the same for every edit.
+
+    It is the answer that the corrupted document has. Where that document has none, or still has the original answer,
+    it is the wrong symbol that the unedited run over the corrupted document (logits [n, v]) finds most likely.
+    """
+    found = runner_up(corrupted, answers)
+    if rivals is None:
+        return found
+    return torch.where((rivals == UNSCORED) | (rivals == answers), found, rivals)

@@ -1,32 +1,40 @@
-"""The interchange grid: every cell of a plan, measured."""
+"""The intervention grid: every cell of a plan, measured."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from mixerscope.interventions.effects import Effects
-from mixerscope.interventions.pairs import Pairs
-from mixerscope.interventions.plan import Cell, plan_grid
-from mixerscope.interventions.resume import Resumption, pick, run_and_record
-from mixerscope.interventions.selftest import SelfTest, self_test
+from mixerscope.interventions.adapt import Adapted, WholePass
+from mixerscope.interventions.cache import activations, evaluating
+from mixerscope.interventions.check_model import self_test_whole
+from mixerscope.interventions.edits import SWAP, Edit, Here, find_edit
+from mixerscope.interventions.effects import Distribution, Effects, rivals_or_runner_up
+from mixerscope.interventions.pairs import JOINT, Pairs
+from mixerscope.interventions.plan import Cell, check_plan, plan_grid
+from mixerscope.interventions.resume import Resumption, pick, stand_ins
+from mixerscope.interventions.selftest import DOCUMENTS, SelfTest, self_test
+from mixerscope.interventions.states import demand_one_size, is_state, mixer_of
 from mixerscope.model import Model
 
 Status = Literal["measured", "no path", "same", "invalid"]
 
-ROWS_PER_PASS = 128
+ROWS_PER_PASS = 64
 """Documents times edits that run together; more leaves the processor's cache and is slower."""
+SAME = "the edit writes what is already there"
 
 
 @dataclass(frozen=True)
 class Measured:
     """What became of a cell.
 
+    `measured`: run, itself or, as `reason` then says, at another site where it is the same edit.
     `no path`: the edit cannot reach what is read, so the effects are those of the unedited run, proven and not run.
-    `same`: both documents have the same bits there, so the edit changes nothing. `invalid`: some number is not finite.
+    `same`: the edit writes the very bits that are there, so it changes nothing. `invalid`: some number is not finite.
     """
 
     effects: Effects
@@ -46,35 +54,51 @@ class Grid:
     self_test: SelfTest
 
 
+Key = Cell | str
+"""A cell, or 'original', or 'corrupted <slot>'."""
+
+
+def resume(model: Model | Adapted, tokens: Tensor, read: Tensor) -> Resumption:
+    """The means to run edits of these documents: on from the edit, or the whole pass again in a foreign module."""
+    return WholePass(model, tokens, read) if isinstance(model, Adapted) else Resumption(model, tokens, read)
+
+
 def interchange(
-    model: Model,
+    model: Model | Adapted,
     pairs: Pairs,
     plan: list[Cell] | None = None,
     batch_documents: int = 64,
     progress: Callable[[int, int], None] | None = None,
+    edits: Mapping[str, Edit] | None = None,
 ) -> Grid:
-    """Measures every cell of the plan (default: all slots, directions, sites and roles) after a self-test."""
+    """Measures every cell of the plan (default: all slots, directions, sites and roles) after a self-test.
+
+    `edits` gives names to edits with settings of their own, such as {"steer": Add(vector)}, for cells to call.
+    """
     plan = plan_grid(model, pairs) if plan is None else plan
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            tested = self_test(model, pairs, sorted({cell.site for cell in plan}))
-            parts: dict[Cell | str, list[Measured]] = defaultdict(list)
-            chunks = list(pairs.chunks(batch_documents))
-            for done, chunk in enumerate(chunks):
-                for key, measured in _measure(model, chunk, plan):
-                    parts[key].append(measured)
-                if progress is not None:
-                    progress(done + 1, len(chunks))
-    finally:
-        model.train(was_training)
-    joined = {key: join_chunks(measured) for key, measured in parts.items()}
+    check_plan(model, pairs, plan)
+    with evaluating(model), torch.inference_mode():
+        measurement = Measurement(model, pairs, plan, edits or {}, batch_documents)
+        if isinstance(model, Adapted):
+            tested = self_test_whole(model, pairs.original.tokens[:DOCUMENTS], measurement.sites)
+        else:
+            tested = self_test(model, pairs, measurement.sites)
+        parts: dict[Key, list[Measured]] = defaultdict(list)
+        chunks = list(pairs.chunks(batch_documents))
+        for done, chunk in enumerate(chunks):
+            for key, measured in measurement.chunk(model, chunk, done * batch_documents):
+                parts[key].append(measured)
+            if progress is not None:
+                progress(done + 1, len(chunks))
+    return assemble(pairs, plan, {key: join_chunks(measured) for key, measured in parts.items()}, tested)
+
+
+def assemble(pairs: Pairs, plan: list[Cell], found: Mapping[Key, Measured], tested: SelfTest) -> Grid:
     return Grid(
         pairs,
-        original=joined["original"].effects,
-        corrupted={slot: joined[f"corrupted {slot}"].effects for slot in pairs.corrupted},
-        cells={cell: joined[cell] for cell in plan},
+        original=found["original"].effects,
+        corrupted={slot: found[f"corrupted {slot}"].effects for slot in pairs.corrupted},
+        cells={cell: found[cell] for cell in plan},
         self_test=tested,
     )
 
@@ -85,66 +109,128 @@ def join_chunks(parts: list[Measured]) -> Measured:
     bad = effects.non_finite()
     if bad:
         return Measured(effects, "invalid", f"not finite in {bad} of {len(effects.likelihood)} documents")
-    for status in ("measured", "same", "no path"):
-        for part in parts:
-            if part.status == status:
-                return Measured(effects, status, part.reason)
-    raise AssertionError("a cell without parts")
+    status = min((part.status for part in parts), key=("measured", "same", "no path").index)
+    reasons = {part.reason for part in parts if part.status == status}
+    return Measured(effects, status, reasons.pop() if len(reasons) == 1 else "")
 
 
-def _measure(model: Model, pairs: Pairs, plan: list[Cell]) -> list[tuple[Cell | str, Measured]]:
-    """All cells over one chunk of documents, and the unedited runs under 'original' and 'corrupted <slot>'."""
-    read, answers = pairs.original.answers()
-    found: list[tuple[Cell | str, Measured]] = []
-    by_run: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for cell in plan:
-        by_run[cell.slot, cell.direction][cell.site].append(cell.role)
-    found.append(("original", Measured(Effects.of(run_and_record(model, pairs.original.tokens, read, [])[0], answers))))
-    for slot, corrupted in pairs.corrupted.items():
-        found.append(
-            (f"corrupted {slot}", Measured(Effects.of(run_and_record(model, corrupted.tokens, read, [])[0], answers)))
-        )
-    for (slot, direction), by_site in by_run.items():
-        base, source = pairs.corrupted[slot], pairs.original
-        if direction == "break":
-            base, source = source, base
-        _, source_cache = run_and_record(model, source.tokens, read, list(by_site))
-        resumption = Resumption(model, base.tokens, read)
-        resumption.run(list(by_site))
-        unedited = Effects.of(resumption.logits, answers)
-        for site, roles in by_site.items():
-            run = _measure_site(resumption, source_cache[site], site, {r: pairs.positions(r) for r in roles})
-            for role, outcome in run.items():
-                measured = (
-                    Measured(Effects.of(outcome, answers))
-                    if isinstance(outcome, Tensor)
-                    else Measured(unedited, *outcome)
-                )
-                found.append((Cell(slot, direction, site, role), measured))  # type: ignore[arg-type]
-    return found
+class Measurement:
+    """A plan made ready: which edits it names, and what those must know of all documents before any chunk runs."""
+
+    def __init__(
+        self, model: Model | Adapted, pairs: Pairs, plan: list[Cell], edits: Mapping[str, Edit], batch_documents: int
+    ) -> None:
+        self.plan = plan
+        self.edits = {cell.edit: find_edit(cell.edit, edits) for cell in plan}
+        sites, swapped = {cell.site for cell in plan}, {cell.site for cell in plan if cell.edit == SWAP}
+        if isinstance(model, Model):
+            sites |= stand_ins(swapped, len(model.blocks))
+        self.sites = sorted(sites)
+        self.everyone: dict[tuple[str, str, str, str], Tensor] = {}
+        """By slot, direction, site and role: what the documents that run hold there, [all documents, p, ...]."""
+        for cell in plan:
+            edit, key = self.edits[cell.edit], (cell.slot, cell.direction, cell.site, cell.role)
+            if edit.mixes_documents and is_state(cell.site) and isinstance(model, Model):
+                demand_one_size(mixer_of(model, cell.site), cell.site, pairs.places(cell.role))
+            if edit.sees_everyone and key not in self.everyone:
+                base = pairs.corrupted[cell.slot] if cell.direction == "restore" else pairs.original
+                found = activations(model, base, [cell.site], [cell.role], batch_documents)[cell.site, cell.role]
+                self.everyone[key] = found if JOINT in cell.role else found[:, None]
+
+    def with_everyone(self, everyone: dict[tuple[str, str, str, str], Tensor]) -> "Measurement":
+        """The same plan, for a model whose documents hold something else."""
+        other = copy(self)
+        other.everyone = everyone
+        return other
+
+    def chunk(
+        self, model: Model | Adapted, pairs: Pairs, first: int, stacked_same: dict[Cell, Tensor] | None = None
+    ) -> list[tuple[Key, Measured]]:
+        """All cells over the documents from number `first` on, and the unedited runs.
+
+        With `stacked_same`, cells are run even if the edit changes nothing, and whether it does is put there: under
+        vmap one cell can be `same` in one model and not in another.
+        """
+        read, answers = pairs.original.answers()
+        documents = slice(first, first + len(pairs))
+        original = resume(model, pairs.original.tokens, read)
+        original.run(self.sites)
+        found: list[tuple[Key, Measured]] = [("original", Measured(Effects.of(original.logits, answers)))]
+        for slot, batch in pairs.corrupted.items():
+            corrupted = resume(model, batch.tokens, read)
+            corrupted.run(self.sites)
+            rivals = rivals_or_runner_up(pairs.rivals.get(slot), corrupted.logits, answers)
+            found.append((f"corrupted {slot}", Measured(Effects.of(corrupted.logits, answers, rivals))))
+            for direction, base, source in (("restore", corrupted, original), ("break", original, corrupted)):
+                cells = [cell for cell in self.plan if (cell.slot, cell.direction) == (slot, direction)]
+                if not cells:
+                    continue
+                unedited = Effects.of(base.logits, answers, rivals)
+                expected = Distribution.of(base.logits)
+                writes = [self._write(cell, pairs, base, source, documents) for cell in cells]
+                for members, outcome in run_writes(base, source, writes, stacked_same):
+                    if isinstance(outcome, Tensor):
+                        effects = Effects.of(outcome, answers, rivals, expected)
+                        found += [(cell, Measured(effects, "measured", reason)) for cell, reason in members]
+                    else:
+                        found += [(cell, Measured(unedited, outcome, reason)) for cell, reason in members]
+        return found
+
+    def _write(self, cell: Cell, pairs: Pairs, base: Resumption, source: Resumption, documents: slice) -> "Write":
+        places = pairs.places(cell.role)
+        there = pick(base.cache[cell.site], places)
+        everyone = self.everyone.get((cell.slot, cell.direction, cell.site, cell.role))
+        twin = pick(source.cache[cell.site], places)
+        value = self.edits[cell.edit].value(Here(cell.site, cell.role, there, twin, documents, everyone))
+        return Write(cell, places, there, value)
 
 
-def _measure_site(
-    resumption: Resumption, source: Tensor, site: str, roles: Mapping[str, Tensor]
-) -> dict[str, Tensor | tuple[Status, str]]:
-    """Logits per role, or why nothing needed to run."""
-    outcome: dict[str, Tensor | tuple[Status, str]] = {}
-    to_run: list[tuple[str, Tensor, Tensor]] = []
-    for role, positions in roles.items():
-        value = pick(source, positions)
-        reason = resumption.no_path(site, positions)
+@dataclass(frozen=True)
+class Write:
+    """What a cell writes into some documents: value [n, p, ...] at places [n, p], where `there` is now."""
+
+    cell: Cell
+    places: Tensor
+    there: Tensor
+    value: Tensor
+
+
+Outcome = Tensor | Literal["no path", "same"]
+"""Logits [n, v], or why nothing needed to run."""
+
+
+def run_writes(
+    base: Resumption, source: Resumption, writes: list[Write], stacked_same: dict[Cell, Tensor] | None = None
+) -> Iterator[tuple[list[tuple[Cell, str]], Outcome]]:
+    """The outcome of every write, those at one site together, with the cells that share it and the reason of each."""
+    runs: dict[tuple[str, str, str], Write] = {}
+    members: dict[tuple[str, str, str], list[tuple[Cell, str]]] = defaultdict(list)
+    for write in writes:
+        cell = write.cell
+        reason = base.no_path(cell.site, write.places)
         if reason is not None:
-            outcome[role] = ("no path", reason)
-        elif torch.equal(value, pick(resumption.cache[site], positions)):
-            outcome[role] = ("same", "both documents have the same activation there")
-        else:
-            to_run.append((role, positions, value))
-    documents = len(resumption.tokens)
-    per_pass = max(1, ROWS_PER_PASS // documents)
-    for start in range(0, len(to_run), per_pass):
-        part = to_run[start : start + per_pass]
-        positions = torch.cat([positions for _, positions, _ in part])
-        values = torch.cat([value for _, _, value in part])
-        logits = resumption.edited(site, positions, values).split(documents)
-        outcome.update({role: rows for (role, _, _), rows in zip(part, logits, strict=True)})
-    return outcome
+            yield [(cell, reason)], "no path"
+            continue
+        if stacked_same is not None:
+            stacked_same[cell] = (write.value == write.there).all()
+        elif torch.equal(write.value, write.there):
+            yield [(cell, SAME)], "same"
+            continue
+        site = cell.site
+        if cell.edit == SWAP:
+            site = base.same_swap(source, site, write.places, by_value=stacked_same is None)
+        run = (site, cell.role, cell.edit)
+        members[run].append((cell, "" if site == cell.site else f"same edit as at {site}"))
+        runs[run] = write if site == cell.site else replace(write, value=pick(source.cache[site], write.places))
+    together: dict[tuple[str, int], list[tuple[str, str, str]]] = defaultdict(list)
+    for run, write in runs.items():
+        together[run[0], write.places.shape[1]].append(run)
+    per_pass = max(1, ROWS_PER_PASS // len(base.tokens))
+    for (site, _), group in together.items():
+        for start in range(0, len(group), per_pass):
+            part = group[start : start + per_pass]
+            places = torch.cat([runs[run].places for run in part])
+            values = torch.cat([runs[run].value for run in part])
+            logits = base.edited(site, places, values).split(len(base.tokens))
+            for run, rows in zip(part, logits, strict=True):
+                yield members[run], rows

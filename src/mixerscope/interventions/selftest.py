@@ -1,8 +1,8 @@
 """The checks that run before every grid, so that a zero in it is a finding and not a hook that did nothing.
 
-Per site: it fires exactly once in a forward pass; writing back what is there changes no bit of any logit; noise at a
-position moves logits at that position or later and none before; and running on from the site (what the grid does)
-gives what the whole forward pass gives.
+Per site, the states of mixers included: it fires exactly once in a forward pass; writing back what is there changes no
+bit of what the head reads; noise at a position moves what the head reads at that position or later and nothing before;
+and running on from the site (what the grid does) gives the logits that the whole forward pass gives.
 
 Noise may change nothing because the trained weights ignore the component (they are zero, or a softmax is saturated).
 That is a finding. So the noise is repeated, stronger, and then on a copy with random weights: if the edit reaches the
@@ -18,10 +18,11 @@ from torch import Tensor
 
 from mixerscope.errors import SelfTestFailed, SiteFiredAgain, SiteNeverFired
 from mixerscope.interventions.pairs import Pairs
-from mixerscope.interventions.resume import Resumption, pick, split_site, swap
+from mixerscope.interventions.resume import Resumption, pick, run_and_record, split_site, swap
+from mixerscope.interventions.states import is_state, mixer_of, run_from_states
 from mixerscope.model import Model
 from mixerscope.randomness import stream
-from mixerscope.sites import edit, record
+from mixerscope.sites import Tap, edit
 
 DOCUMENTS = 4
 """Documents the self-test runs on."""
@@ -73,7 +74,7 @@ def self_test(model: Model, pairs: Pairs, sites: list[str]) -> SelfTest:
     """Runs all checks; raises `SelfTestFailed` naming the first site that fails."""
     batch = pairs.original[slice(0, DOCUMENTS)]
     read, _ = batch.answers()
-    tester = _Tester(model, batch.tokens, read)
+    tester = _Tester(model, batch.tokens, read, sites)
     tests: list[SiteTest] = []
     for site in sites:
         test = tester.test(site)
@@ -85,75 +86,133 @@ def self_test(model: Model, pairs: Pairs, sites: list[str]) -> SelfTest:
 
 
 class _Tester:
-    def __init__(self, model: Model, tokens: Tensor, read: Tensor) -> None:
+    def __init__(self, model: Model, tokens: Tensor, read: Tensor, sites: list[str]) -> None:
         self.model, self.tokens, self.read = model, tokens, read
-        self.plain = model(tokens)
+        self.end = f"blocks.{len(model.blocks) - 1}.resid_post"
+        """Compared at every position in place of the logits, which say no more and cost many times as much."""
+        self.unedited = Resumption(model, tokens, read)
+        self.silent: set[str] = set()
+        try:
+            self.unedited.run(sites)
+        except (SiteNeverFired, SiteFiredAgain):
+            self.silent = {site for site in sites if not self._fires(site)}
+            self.unedited.run([site for site in sites if site not in self.silent])
+        self.plain = self._run(model)[0]
         self.tolerance = TOLERANCE[self.plain.dtype]
-        self._scrambled: tuple[Model, Tensor] | None = None
+        heard = [site for site in sites if site not in self.silent and not is_state(site)]
+        # All at once, which takes one pass; only if that changes something does each site answer for itself.
+        self.all_exact = self._identity_exact(heard)
+        self._scrambled: Model | None = None
 
     def test(self, site: str) -> SiteTest:
-        try:
-            with record(self.model, [site]) as found:
-                self.model(self.tokens)
-        except (SiteNeverFired, SiteFiredAgain):
+        if site in self.silent:
             return SiteTest(site, False, False, False, False, float("inf"))
-        # The position before the one that is read: there is something before it and something after it. In the last
-        # block little can reach a later position, so there the noise goes to the position that is read itself.
-        last = split_site(site)[0] == len(self.model.blocks) - 1
-        positions = self.read if last else self.read - 1
-        with edit(self.model, {site: lambda x: swap(x, positions, pick(x, positions))}):
-            same = self.model(self.tokens)
-
-        later, earlier, dead, error = False, False, False, 0.0
+        positions, activation = self._positions(site), self.unedited.cache[site]
+        plain, error = self.plain, 0.0
+        if is_state(site):
+            # Steps and the parallel form round differently: edits of a state are compared with steps, these with the form.
+            plain, _ = self._written(self.model, site, positions, None)
+            error = _relative_difference(plain, self.plain)
+            same, _ = self._written(self.model, site, positions, pick(activation, positions))
+            identity = torch.equal(same, plain)
+        else:
+            identity = self.all_exact or self._identity_exact([site])
+        later, earlier, dead = False, False, False
         for scale in NOISE_SCALES:
-            noise = _noise(found[site], site, scale)
-            moved = _with_noise(self.model, self.tokens, site, positions, noise)
-            later, earlier_now = _moves(moved, self.plain, positions)
+            disturbed = pick(activation, positions) + noise_for(activation, site, scale)
+            moved, logits = self._written(self.model, site, positions, disturbed)
+            later, earlier_now = moves(moved, plain, positions)
             earlier |= earlier_now
-            error = max(error, self._resume_error(site, positions, noise, moved))
+            resumed = self.unedited.edited(site, positions[:, None], disturbed[:, None])
+            error = max(error, _relative_difference(resumed, logits))
             if later:
                 break
         else:
             dead = True
-            model, plain = self._scrambled_model()
+            model = self._scrambled_model()
+            plain, _ = self._written(model, site, positions, None)
+            _, found = run_and_record(model, self.tokens, self.read, [site])
             for scale in NOISE_SCALES:
-                moved = _with_noise(model, self.tokens, site, positions, _noise(found[site], site, scale))
-                later_now, earlier_now = _moves(moved, plain, positions)
+                disturbed = pick(found[site], positions) + noise_for(found[site], site, scale)
+                moved, _ = self._written(model, site, positions, disturbed)
+                later_now, earlier_now = moves(moved, plain, positions)
                 later, earlier = later or later_now, earlier or earlier_now
-        return SiteTest(site, True, torch.equal(same, self.plain), later, earlier, error, dead)
+        return SiteTest(site, True, identity, later, earlier, error, dead)
 
-    def _resume_error(self, site: str, positions: Tensor, noise: Tensor, moved: Tensor) -> float:
-        resumption = Resumption(self.model, self.tokens, self.read)
-        resumption.run([site])
-        resumed = resumption.edited(site, positions, pick(resumption.cache[site], positions) + noise)
-        difference = (resumed - pick(moved, self.read)).abs().max()
-        return (difference / moved.abs().max().clamp(min=1e-12)).item()
+    def _run(self, model: Model) -> tuple[Tensor, Tensor]:
+        """What leaves the last block [n, t, d], and the logits [n, v] at the position that is read."""
+        logits, found = run_and_record(model, self.tokens, self.read, [self.end])
+        return found[self.end], logits
 
-    def _scrambled_model(self) -> tuple[Model, Tensor]:
+    def _fires(self, site: str) -> bool:
+        try:
+            run_and_record(self.model, self.tokens, self.read, [site])
+        except (SiteNeverFired, SiteFiredAgain):
+            return False
+        return True
+
+    def _positions(self, site: str) -> Tensor:
+        """The position before the one that is read: there is something before it and something after it.
+
+        In the last block little can reach a later position, so there it is the position that is read itself; but a
+        state acts on what comes after its position only.
+        """
+        last = split_site(site)[0] == len(self.model.blocks) - 1
+        return self.read if last and not is_state(site) else self.read - 1
+
+    def _identity_exact(self, sites: list[str]) -> bool:
+        def write_back(positions: Tensor) -> Tap:
+            return lambda x: swap(x, positions, pick(x, positions))
+
+        with edit(self.model, {site: write_back(self._positions(site)) for site in sites}):
+            return torch.equal(self._run(self.model)[0], self.plain)
+
+    def _written(self, model: Model, site: str, positions: Tensor, value: Tensor | None) -> tuple[Tensor, Tensor]:
+        """`_run` with value [n, ...] written at positions [n], in a whole forward pass: the slow, obvious way.
+
+        Without a value nothing is written, and a recurrence is still run step by step from there on.
+        """
+        if not is_state(site):
+            with edit(model, {} if value is None else {site: lambda x, new=value: swap(x, positions, new)}):
+                return self._run(model)
+        block, inputs = f"blocks.{split_site(site)[0]}", list[Tensor]()
+
+        def keep(x: Tensor) -> Tensor:
+            inputs.append(x)
+            return x
+
+        def go_on(y: Tensor) -> Tensor:
+            written = None if value is None else value[:, None]
+            return run_from_states(mixer_of(model, site), inputs[0], y, positions[:, None], written)
+
+        with edit(model, {f"{block}.mixer_in": keep, f"{block}.mixer_out": go_on}):
+            return self._run(model)
+
+    def _scrambled_model(self) -> Model:
         if self._scrambled is None:
             model = copy.deepcopy(self.model)
             rng = stream(0, "self-test", "weights")
             for parameter in model.parameters():
                 random = torch.randn(parameter.shape, generator=rng, dtype=torch.float64) * RANDOM_STD
                 parameter.copy_(random)
-            self._scrambled = model, model(self.tokens)
+            self._scrambled = model
         return self._scrambled
 
 
-def _noise(activation: Tensor, site: str, scale: float) -> Tensor:
+def _relative_difference(found: Tensor, expected: Tensor) -> float:
+    """The largest difference as a share of the largest expected value."""
+    return ((found - expected).abs().max() / expected.abs().max().clamp(min=1e-12)).item()
+
+
+def noise_for(activation: Tensor, site: str, scale: float) -> Tensor:
     """[n, ...] noise for one position of each document, of the activation's own size times `scale`."""
     rng = stream(0, "self-test", site)
     noise = torch.randn(activation[:, 0].shape, generator=rng, dtype=activation.dtype).to(activation.device)
     return noise * (activation.abs().mean() + 1.0) * scale
 
 
-def _with_noise(model: Model, tokens: Tensor, site: str, positions: Tensor, noise: Tensor) -> Tensor:
-    with edit(model, {site: lambda x: swap(x, positions, pick(x, positions) + noise)}):
-        return model(tokens)
-
-
-def _moves(moved: Tensor, plain: Tensor, positions: Tensor) -> tuple[bool, bool]:
-    """Whether any logits changed at the edited positions or later, and whether any changed before."""
+def moves(moved: Tensor, plain: Tensor, positions: Tensor) -> tuple[bool, bool]:
+    """Whether anything changed at the edited positions or later, and whether anything changed before."""
     changed = (moved != plain).any(-1)  # [n, t]
     earlier = torch.arange(changed.shape[1], device=changed.device) < positions[:, None]
     return bool((changed & ~earlier).any()), bool((changed & earlier).any())

@@ -71,6 +71,19 @@ class Attention(Mixer):
         out = self.heads_out(torch.einsum("bths,bshc->bthc", pattern, v))
         return self.out_proj(out.flatten(2))
 
+    def forward_at(self, x: Tensor, at: Tensor) -> Tensor:
+        """One query per document: keys and values need not be computed, since q . (W_k x) = (W_k^T q) . x."""
+        if self.relative != "none":
+            return super().forward_at(x, at)
+        w_q, w_k, w_v = self.qkv_proj.weight.view(3, self.heads, -1, x.shape[-1])  # [h, c, d] each
+        q = torch.einsum("bd,hcd->bhc", x[torch.arange(len(x), device=x.device), at], w_q)
+        seen_by = torch.einsum("bhc,hcd->bhd", q, w_k)
+        scores = torch.einsum("bhd,bsd->bhs", seen_by, x) * q.shape[-1] ** -0.5
+        later = torch.arange(x.shape[1], device=x.device) > at[:, None, None]
+        pattern = scores.masked_fill(later, float("-inf")).softmax(-1)
+        out = torch.einsum("bhd,hcd->bhc", torch.einsum("bhs,bsd->bhd", pattern, x), w_v)
+        return self.out_proj(out.flatten(1))
+
     def initial_state(self, x: Tensor) -> State:
         """An empty cache of keys and values."""
         empty = x.new_zeros(x.shape[0], 0, self.heads, x.shape[1] // self.heads)

@@ -58,6 +58,11 @@ class Mixer(nn.Module):
     An instance replaces the class's value where its options decide which parts it has.
     """
 
+    def __init_subclass__(cls) -> None:
+        # A subclass with a forward pass of its own must not inherit its parent's shortcut to it.
+        if "forward" in cls.__dict__ and "forward_at" not in cls.__dict__:
+            cls.forward_at = Mixer.forward_at
+
     @classmethod
     def order_blind(cls, options: Mapping[str, Any]) -> bool:
         """Whether the mixer with these options cannot tell order without position embeddings."""
@@ -66,6 +71,13 @@ class Mixer(nn.Module):
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """[b, t, d] -> [b, t, d]; position t of the output depends on positions <= t of the input."""
+
+    def forward_at(self, x: Tensor, at: Tensor) -> Tensor:
+        """`forward` at one position `at` [b] of each document alone: x [b, t, d] -> [b, d].
+
+        A mixer that can do this more cheaply than by its whole output overrides it. Its sites need not fire.
+        """
+        return self.forward(x)[torch.arange(len(x), device=x.device), at]
 
     @abstractmethod
     def state_size(self, length: int) -> int:

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from mixerscope.mixers.base import InitRule, Mixer, Move, State, require_at_least
 from mixerscope.mixers.initialisation import fan_in_uniform, step_size_bias
-from mixerscope.mixers.ops.selective_scan import selective_scan
+from mixerscope.mixers.ops.selective_scan import selective_scan, selective_scan_at
 from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.sites import Site
 
@@ -76,6 +76,17 @@ class Mamba(Mixer):
         dt, b, c = self._read(u)
         y = selective_scan(u, self.dt(dt), -self.a_log.exp(), self.b(b), self.c(c)) + self.skip * u
         return self.out_proj(self.scan_out(y) * F.silu(self.gate(z)))
+
+    def forward_at(self, x: Tensor, at: Tensor) -> Tensor:
+        """Reads one state per document, so that only what each position leaves in that state is computed."""
+        rows = torch.arange(len(x), device=x.device)
+        u, z = self.in_proj(x).chunk(2, dim=-1)
+        if self.conv is not None:
+            u = self.conv(u)
+        u = F.silu(u)
+        dt, b, c = self._read(u)
+        y = selective_scan_at(u, dt, -self.a_log.exp(), b, c[rows, at], at) + self.skip * u[rows, at]
+        return self.out_proj(y * F.silu(z[rows, at]))
 
     def initial_state(self, x: Tensor) -> State:
         state = x.new_zeros(x.shape[0], *self.a_log.shape)

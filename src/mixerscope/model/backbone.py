@@ -86,10 +86,17 @@ class Block(nn.Module):
 
     def mix(self, x: Tensor) -> Tensor:
         """What the mixer adds to the residual stream x [b, t, d]."""
+        return self.mixer_out(self.mixer(self.mixer_in(self._mixer_input(x))))
+
+    def mix_at(self, x: Tensor, at: Tensor) -> Tensor:
+        """`mix` at one position `at` [b] of each document alone: [b, t, d] -> [b, d]. No site of the mixer fires."""
+        return self.mixer.forward_at(self._mixer_input(x), at)
+
+    def _mixer_input(self, x: Tensor) -> Tensor:
         x = self.norm1(x)
         if self.short_conv is not None:
             x = x + self.short_conv_out(self.short_conv(x))
-        return self.mixer_out(self.mixer(self.mixer_in(x)))
+        return x
 
     def finish(self, x: Tensor) -> Tensor:
         """The block after its mixer: no position sees another from here on."""
@@ -142,7 +149,7 @@ class Model(nn.Module):
 
     def read_out(self, x: Tensor) -> Tensor:
         """[..., d] -> [..., vocabulary]: the logits of what leaves the last block."""
-        return self.logits(F.linear(self.final_norm(x), self.token_embedding.weight) * self.logit_scale)
+        return self.logits(F.linear(self.final_norm(x) * self.logit_scale, self.token_embedding.weight))
 
     def forward(self, tokens: Tensor, read: Tensor | None = None) -> Tensor:
         """Logits [b, t, v], or [b, q, v] at the positions `read` [b, q] alone, which is much cheaper."""

@@ -17,7 +17,6 @@ from mixerscope.spec import canonical_json
 from mixerscope.store import find_runs
 
 DIVERGED = "diverged"
-NOT_LEARNED = "not learned"
 
 
 @dataclass(frozen=True)
@@ -215,12 +214,16 @@ def _verdict(stored: dict[str, Any]) -> SlotVerdict:
         slot=stored["slot"],
         mechanism=stored["mechanism"],
         route=tuple(stored["route"]),
-        moves=tuple(RouteMove(**move) for move in stored["moves"]),
-        share=Estimate(**stored["share"]) if stored["share"] else None,
+        moves=tuple(RouteMove(**{**move, "share": _estimate(move.get("share"))}) for move in stored["moves"]),
+        share=_estimate(stored["share"]),
         gap=Estimate(**stored["gap"]),
         boundaries=tuple(stored["boundaries"]),
         reason=stored["reason"],
     )
+
+
+def _estimate(stored: dict[str, Any] | None) -> Estimate | None:
+    return None if stored is None else Estimate(**stored)
 
 
 def _example(models: Sequence[ModelResult]) -> Example | None:

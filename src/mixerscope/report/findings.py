@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mixerscope.report.data import DIVERGED, NOT_LEARNED, ModelResult, TaskGroup
+from mixerscope.analysis.rules import NOT_LEARNED, NOT_RETRIEVAL, OTHER
+from mixerscope.report.data import DIVERGED, ModelResult, TaskGroup
 from mixerscope.report.numbers import percent
 
 SAME_ACCURACY = 0.05
@@ -13,7 +14,8 @@ GLOSS = {
     "induction": "the association is stored at the value, then retrieved",
     "direct retrieval": "one block goes from the key straight to the query",
     "association one step later": "the association is stored at the token after the value, then retrieved",
-    "other": "a route that has no name yet",
+    "value copy": "the value is copied to the query; how it was found is for the key to tell",
+    OTHER: "a route that has no name yet",
 }
 """Mechanisms in plain words."""
 NAMED_AT_MOST = 4
@@ -63,6 +65,8 @@ def _headline(
     if not named:
         if set(unnamed) == {NOT_LEARNED}:
             return "Not learned" if len(unnamed[NOT_LEARNED]) == 1 else "No model learned the task"
+        if set(unnamed) == {NOT_RETRIEVAL}:
+            return "Solved without retrieval"
         if set(unnamed) == {DIVERGED}:
             return "Training diverged"
         return "No mechanism could be named"
@@ -72,7 +76,7 @@ def _headline(
             if _same_accuracy(named)
             else "Different mechanisms, different accuracy"
         )
-    mechanism = routes[0][0] if routes[0][0] != "other" else "an unnamed route"
+    mechanism = routes[0][0] if _kind(routes[0][0]) != OTHER else "an unnamed route"
     if len(named) == 1:
         return f"{named[0].label} learned {mechanism}"
     what = f"Same mechanism in {'both' if len(named) == 2 else f'all {len(named)}'} models"
@@ -83,7 +87,12 @@ def _headline(
 
 def _gloss(mechanism: str) -> list[str]:
     """Nothing for a mechanism that a later version has named."""
-    return [GLOSS[mechanism]] if mechanism in GLOSS else []
+    return [GLOSS[_kind(mechanism)]] if _kind(mechanism) in GLOSS else []
+
+
+def _kind(mechanism: str) -> str:
+    """`other: offset +3` is an 'other'."""
+    return mechanism.split(":")[0]
 
 
 def _accuracies(models: Sequence[ModelResult]) -> list[float]:

@@ -10,7 +10,8 @@ import vl_convert
 
 from mixerscope import __version__
 from mixerscope.analysis import CARRIES, MECHANISMS, MIN_GAP
-from mixerscope.analysis.stats import LEVEL, RESAMPLES
+from mixerscope.analysis.rules import NOT_LEARNED, NOT_RETRIEVAL, SOLVES
+from mixerscope.analysis.stats import LEVEL
 from mixerscope.report.charts import (
     MARKS,
     UNDEFINED,
@@ -21,7 +22,7 @@ from mixerscope.report.charts import (
     heat_map_text,
     learning_curve,
 )
-from mixerscope.report.data import NOT_LEARNED, TaskGroup, gather
+from mixerscope.report.data import TaskGroup, gather
 from mixerscope.report.findings import GLOSS, SAME_ACCURACY, finding, page_headline
 from mixerscope.report.numbers import FILTERS
 from mixerscope.report.tables import csv_files, summary_rows
@@ -73,8 +74,8 @@ def render(groups: Sequence[TaskGroup]) -> str:
         thresholds={
             "carries": CARRIES,
             "min_gap": MIN_GAP,
+            "solves": SOLVES,
             "level": LEVEL,
-            "resamples": RESAMPLES,
             "same_accuracy": SAME_ACCURACY,
         },
         mechanisms=MECHANISMS,
@@ -88,7 +89,7 @@ def _section(index: int, group: TaskGroup, charts: dict[str, dict[str, Any]]) ->
     for m, model in enumerate(group.models):
         for verdict in model.verdicts:
             ids = {}
-            learned = verdict.mechanism != NOT_LEARNED
+            learned = verdict.mechanism not in (NOT_LEARNED, NOT_RETRIEVAL)
             kinds = {"boundaries": boundary_rows(model, verdict)} if learned else {}
             kinds["sites"] = all_rows(model, verdict)
             for kind, rows in kinds.items():

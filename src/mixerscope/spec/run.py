@@ -110,6 +110,8 @@ class InterventionSpec(Spec):
     """Whether the new symbol must be absent from the document."""
     batch_documents: PositiveInt = 64
     """Documents in memory at once; changes no result beyond float rounding."""
+    emergence: NonNegativeInt = 0
+    """At how many log-spaced steps of training the route is measured as well; 0 for none."""
 
 
 class RunSpec(Spec):

@@ -6,7 +6,7 @@ sum is every member's own gradient. A member that diverges or finishes leaves th
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -54,6 +54,16 @@ Progress = Callable[[int, list[Member]], None]
 """Called after every step with the steps done and the members."""
 
 
+@dataclass(frozen=True)
+class Observer:
+    """Looks into the models during training."""
+
+    steps: tuple[int, ...]
+    """After how many steps."""
+    look: Callable[[int, Mapping[int, dict[str, Tensor]]], None]
+    """Called with the steps done and the weights, by member, of those still in training."""
+
+
 def check_stackable(specs: list[RunSpec]) -> None:
     """Members of a cohort may differ in seed and learning rate only."""
 
@@ -65,7 +75,10 @@ def check_stackable(specs: list[RunSpec]) -> None:
 
 
 def train_cohort(
-    specs: list[RunSpec], progress: Progress | None = None, dtype: torch.dtype = torch.float32
+    specs: list[RunSpec],
+    progress: Progress | None = None,
+    dtype: torch.dtype = torch.float32,
+    observer: Observer | None = None,
 ) -> list[Member]:
     """Trains all members and returns them with their final weights and learning curves."""
     check_stackable(specs)
@@ -74,7 +87,7 @@ def train_cohort(
     data = task.sample(train.documents, stream(data_seed, "train"), "train")
     dev = task.single_query().sample(train.eval_documents, stream(data_seed, "dev"), "dev")
     models = [build_model(spec.model, task.vocab_size, spec.seed).to(dtype) for spec in specs]
-    return _Cohort(specs, models, data, dev).run(progress)
+    return _Cohort(specs, models, data, dev).run(progress, observer)
 
 
 class _Cohort:
@@ -98,13 +111,15 @@ class _Cohort:
         self.loss_sum = torch.zeros(len(specs), dtype=torch.float64)
         self.loss_count = 0
 
-    def run(self, progress: Progress | None) -> list[Member]:
+    def run(self, progress: Progress | None, observer: Observer | None = None) -> list[Member]:
+        self._show(0, observer)
         self._evaluate(0)
         for step in range(self.train.steps):
             if not self.active:
                 break
             self._step(step)
             done = step + 1
+            self._show(done, observer)
             if done % self.train.eval_every == 0 or done == self.train.steps:
                 self._evaluate(done)
             if progress is not None:
@@ -176,7 +191,14 @@ class _Cohort:
     def _close(self, slot: int, index: int, outcome: Outcome, steps: int) -> None:
         member = self.members[index]
         member.outcome, member.steps = outcome, steps
-        member.weights = {name: p[slot].detach().clone() for name, p in (self.params | self.buffers).items()}
+        member.weights = self._weights(slot)
+
+    def _weights(self, slot: int) -> dict[str, Tensor]:
+        return {name: p[slot].detach().clone() for name, p in (self.params | self.buffers).items()}
+
+    def _show(self, done: int, observer: Observer | None) -> None:
+        if observer is not None and done in observer.steps:
+            observer.look(done, {index: self._weights(slot) for slot, index in enumerate(self.active)})
 
     def _keep(self, slots: list[int]) -> None:
         self.active = [self.active[slot] for slot in slots]

@@ -1,4 +1,4 @@
-"""Learning-rate schedules, as a factor on the peak rate."""
+"""Schedules: learning rates as a factor on the peak rate, and the steps at which a model is looked into."""
 
 import math
 
@@ -16,3 +16,14 @@ def rate_factor(spec: TrainSpec, step: int) -> float:
     if spec.schedule == "linear":
         return 1.0 - progress
     return 1.0
+
+
+def log_spaced(count: int, steps: int) -> tuple[int, ...]:
+    """Up to `count` steps: the last, 0 (before training), then 1 and on, their ratios as equal as whole numbers allow.
+
+    Early ones that would round to the same step are given once, so there may be fewer.
+    """
+    if count < 3:
+        return (0, steps)[2 - count :]
+    spaced = (round(steps ** (i / (count - 2))) for i in range(count - 1))
+    return tuple(sorted({0, *spaced}))

@@ -14,6 +14,20 @@ def selective_scan(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Te
     return _scan(u[None], dt[None], a[None], b[None], c[None])[0][0]
 
 
+def selective_scan_at(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, at: Tensor) -> Tensor:
+    """y [batch, e] at one position `at` [batch] of each document; c [batch, n] is what is read there.
+
+    Position j has decayed by exp(A (dt_{j+1} + ... + dt_at)) when it is read, so no state need be built.
+    """
+    later = torch.arange(u.shape[1], device=u.device) > at[:, None]  # [batch, t]
+    dt = dt.masked_fill(later[..., None], 0.0)
+    elapsed = dt.sum(1, keepdim=True) - dt.cumsum(1)  # [batch, t, e]
+    read = torch.zeros_like(u)
+    for n in range(a.shape[1]):  # one [batch, t, e] at a time, so that it stays in the processor's cache
+        read.add_(torch.mul(elapsed, a[:, n]).exp_().mul_((b[..., n] * c[:, None, n])[..., None]))
+    return (read * dt * u).sum(1)
+
+
 @torch.library.custom_op("mixerscope::selective_scan", mutates_args=())
 def _scan(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     # Position by position, so that one state at a time is in the processor's cache: twice as fast as whole tensors.

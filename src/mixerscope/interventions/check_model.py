@@ -1,0 +1,159 @@
+"""Whether an adapted model can be trusted, site by site: what precedes every grid on a foreign module.
+
+Each site must fire exactly once, hold [documents, positions, ...], leave every logit as it is when its own activation
+is written back, and move logits at its position or later and none before when noise is added. The residual stream must
+add up where the sites that say so are named.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mixerscope.errors import MixerscopeError, SelfTestFailed, SiteFiredAgain, SiteNeverFired, UserError
+from mixerscope.interventions.adapt import Adapted
+from mixerscope.interventions.cache import evaluating
+from mixerscope.interventions.resume import pick, swap
+from mixerscope.interventions.selftest import TOLERANCE, SelfTest, SiteTest, moves, noise_for
+from mixerscope.sites import edit, record
+from mixerscope.tasks import Batch
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: what was checked, and what is wrong with it (None: nothing)."""
+
+    what: str
+    failure: str | None = None
+
+    def __str__(self) -> str:
+        return f"pass  {self.what}" if self.failure is None else f"FAIL  {self.what}: {self.failure}"
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """What `check_model` found; print it to read it."""
+
+    sites: tuple[Finding, ...]
+    """By site, in the order they were named."""
+    others: tuple[Finding, ...]
+    """Identities of the residual stream, and the head where one was named."""
+
+    @property
+    def passed(self) -> bool:
+        return all(finding.failure is None for finding in (*self.sites, *self.others))
+
+    def failures(self) -> dict[str, str]:
+        return {f.what: f.failure for f in (*self.sites, *self.others) if f.failure is not None}
+
+    def __str__(self) -> str:
+        return "\n".join(str(finding) for finding in (*self.sites, *self.others))
+
+
+def check_model(model: Adapted, documents: Tensor | Batch) -> ModelCheck:
+    """Pass or fail per site, on a few documents (tokens [n, t], or a batch of a task)."""
+    tokens = documents.tokens if isinstance(documents, Batch) else documents
+    if tokens.dim() != 2 or tokens.shape[1] < 3:
+        raise UserError(f"tokens must be [documents, at least 3 positions], not {list(tokens.shape)}")
+    with evaluating(model), torch.inference_mode():
+        checker = _Checker(model, tokens)
+        sites = tuple(Finding(name, checker.site(name).complaint) for name in model.places)
+        return ModelCheck(sites, (*checker.head(), *checker.residual()))
+
+
+def self_test_whole(model: Adapted, tokens: Tensor, sites: list[str]) -> SelfTest:
+    """The same checks of the named sites as the self-test of a grid; raises `SelfTestFailed` naming the first failure."""
+    checker = _Checker(model, tokens)
+    tests: list[SiteTest] = []
+    for site in sites:
+        found = checker.site(site)
+        if found.complaint is not None:
+            raise SelfTestFailed(f"site {site!r} cannot be trusted: {found.complaint}")
+        tests.append(found.test)
+    return SelfTest(tuple(tests), len(tokens), checker.tolerance)
+
+
+@dataclass(frozen=True)
+class _Tested:
+    test: SiteTest
+    complaint: str | None
+
+
+class _Checker:
+    def __init__(self, model: Adapted, tokens: Tensor) -> None:
+        self.model, self.tokens = model, tokens
+        self.plain = model(tokens)
+        if self.plain.shape[:2] != tokens.shape:
+            raise UserError(f"the logits have shape {list(self.plain.shape)}; they must be [documents, positions, symbols]")
+        self.tolerance = TOLERANCE.get(self.plain.dtype, 1e-2)
+        self.found: dict[str, Tensor] = {}
+
+    def site(self, name: str) -> _Tested:
+        silent = SiteTest(name, False, False, False, False, float("inf"))
+        try:
+            with record(self.model, [name]) as found:
+                self.model(self.tokens)
+        except SiteNeverFired:
+            place = self.model.places[name]
+            return _Tested(silent, f"it never fires: the forward pass does not call {place.path!r} (a fused path?)")
+        except SiteFiredAgain:
+            return _Tested(silent, "it fires more than once in a forward pass")
+        except MixerscopeError as error:
+            return _Tested(silent, str(error))
+        x = found[name]
+        if x.shape[:2] != self.tokens.shape:
+            wanted = f"[{self.tokens.shape[0]} documents, {self.tokens.shape[1]} positions, ...]"
+            return _Tested(silent, f"it holds {list(x.shape)}, not {wanted}")
+        self.found[name] = x
+        count, length = self.tokens.shape
+        # Another position in every document, never the first: something must lie before it.
+        positions = 1 + (length // 3 + torch.arange(count, device=self.tokens.device)) % (length - 1)
+        same = self._written(name, positions, pick(x, positions))
+        noise = noise_for(x, name, 1.0)
+        moved = self._written(name, positions, pick(x, positions) + noise)
+        later, earlier = moves(moved, self.plain, positions)
+        test = SiteTest(name, True, torch.equal(same, self.plain), later, earlier, 0.0)
+        return _Tested(test, test.failure(self.tolerance))
+
+    def head(self) -> Iterator[Finding]:
+        """Running the head at one position must give what it gives there among all."""
+        if self.model.head is None:
+            return
+        read = torch.full((len(self.tokens), 1), self.tokens.shape[1] - 1, device=self.tokens.device)
+        narrowed = self.model(self.tokens, read)
+        what = f"head {self.model.head}"
+        if narrowed.shape[:2] != read.shape:
+            yield Finding(what, f"asked for one position, the logits have shape {list(narrowed.shape)}")
+            return
+        yield Finding(what, _difference(narrowed[:, 0], self.plain[:, -1], self.tolerance))
+
+    def residual(self) -> Iterator[Finding]:
+        """Every identity whose sites are all named and sound."""
+        numbers = sorted({int(name.split(".")[1]) for name in self.found if name.startswith("blocks.")})
+        yield from self._identity("blocks.0.resid_pre", "embed")
+        for i in numbers:
+            block = f"blocks.{i}"
+            yield from self._identity(f"{block}.resid_mid", f"{block}.resid_pre", f"{block}.mixer_out")
+            yield from self._identity(f"{block}.resid_post", f"{block}.resid_mid", f"{block}.mlp_out")
+            parts = [f"{block}.resid_pre", f"{block}.mixer_out"]
+            if f"{block}.mlp_out" in self.model.places:
+                parts.append(f"{block}.mlp_out")
+            yield from self._identity(f"{block}.resid_post", *parts)
+            yield from self._identity(f"blocks.{i + 1}.resid_pre", f"{block}.resid_post")
+
+    def _identity(self, whole: str, *parts: str) -> Iterator[Finding]:
+        if all(name in self.found for name in (whole, *parts)):
+            total = torch.stack([self.found[part] for part in parts]).sum(0)
+            yield Finding(f"{whole} = {' + '.join(parts)}", _difference(total, self.found[whole], self.tolerance))
+
+    def _written(self, name: str, positions: Tensor, value: Tensor) -> Tensor:
+        with edit(self.model, {name: lambda x: swap(x, positions, value)}):
+            return self.model(self.tokens)
+
+
+def _difference(found: Tensor, expected: Tensor, tolerance: float) -> str | None:
+    if found.shape != expected.shape:
+        return f"the shapes are {list(found.shape)} and {list(expected.shape)}"
+    gap = ((found - expected).abs().max() / expected.abs().max().clamp(min=1e-12)).item()
+    return None if gap <= tolerance else f"they differ by {gap:.2g} of the largest value"
