@@ -35,7 +35,9 @@ class Place:
         """From `layers.0`, `layers.0:input`, `layers.0:output[1]` or `layers.0:input[hidden_states]`."""
         match = _PLACE.fullmatch(text)
         if match is None:
-            raise UserError(f"{text!r} is not a place; write a path such as 'layers.0', ':input' or ':output[1]' after it")
+            raise UserError(
+                f"{text!r} is not a place; write a path such as 'layers.0', ':input' or ':output[1]' after it"
+            )
         element = match["element"] or "0"
         return Place(match["path"], match["side"] or "output", int(element) if element.isdigit() else element)  # type: ignore[arg-type]
 
@@ -94,7 +96,9 @@ class Adapted(nn.Module):
                     stack.enter_context(_hooked(self.foreign.get_submodule(place.path), place, site.taps))
             if read is not None and self.head is not None:
                 narrow = (lambda x: at_positions(x, read),)
-                stack.enter_context(_hooked(self.foreign.get_submodule(self.head), Place(self.head, "input", 0), narrow))
+                stack.enter_context(
+                    _hooked(self.foreign.get_submodule(self.head), Place(self.head, "input", 0), narrow)
+                )
             found = self._find_logits(self._call(self.foreign, tokens))
         return found if read is None or self.head is not None else at_positions(found, read)
 
@@ -150,7 +154,9 @@ def _hooked(module: nn.Module, place: Place, taps: tuple[Callable[[Tensor], Tens
 
     def through(x: object) -> Tensor:
         if not isinstance(x, Tensor):
-            raise UserError(f"at {place} there is {type(x).__name__}, not a tensor; name the element, as in ':output[1]'")
+            raise UserError(
+                f"at {place} there is {type(x).__name__}, not a tensor; name the element, as in ':output[1]'"
+            )
         new = x
         for tap in taps:
             new = tap(new)

@@ -85,7 +85,9 @@ class _Checker:
         self.model, self.tokens = model, tokens
         self.plain = model(tokens)
         if self.plain.shape[:2] != tokens.shape:
-            raise UserError(f"the logits have shape {list(self.plain.shape)}; they must be [documents, positions, symbols]")
+            raise UserError(
+                f"the logits have shape {list(self.plain.shape)}; they must be [documents, positions, symbols]"
+            )
         self.tolerance = TOLERANCE.get(self.plain.dtype, 1e-2)
         self.found: dict[str, Tensor] = {}
 
