@@ -157,7 +157,7 @@ def main() -> None:
             rows.append(row)
             print(
                 f"{architecture:10} d={width:<4} {row['tool']:24} {row['seconds']:8.3f} s  {row['ratio']:7.1f} x  "
-                f"differs by {row['largest_relative_difference']:.1e} (wrong position {row['wrong_position_control']:.1e})",
+                f"differs by {row['largest_relative_difference']:.1e} (control {row['wrong_position_control']:.1e})",
                 flush=True,
             )
         if not only:

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-
 from benchmarks.peers import Likelihoods, nnsight_used_well, pyvene_as_the_reference, pyvene_used_well
+
 from mixerscope.interventions import Cell, interchange, make_pairs, plan_grid
 from mixerscope.model import build_model
 from mixerscope.spec import InterventionSpec, ModelSpec

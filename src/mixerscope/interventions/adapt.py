@@ -106,7 +106,7 @@ class Adapted(nn.Module):
 class WholePass(Resumption):
     """A foreign module cannot be resumed: every edit is a whole forward pass."""
 
-    model: Adapted  # type: ignore[assignment]
+    model: Adapted
 
     def __init__(self, model: Adapted, tokens: Tensor, read: Tensor) -> None:
         self.model, self.tokens, self.read = model, tokens, read
@@ -114,7 +114,7 @@ class WholePass(Resumption):
         self.cache = {}
 
     def run(self, sites: list[str]) -> None:
-        self.logits, self.cache = run_and_record(self.model, self.tokens, self.read, sites)  # type: ignore[arg-type]
+        self.logits, self.cache = run_and_record(self.model, self.tokens, self.read, sites)
 
     def no_path(self, site: str, positions: Tensor) -> str | None:
         after = positions > (self.read if positions.dim() == 1 else self.read[:, None])
@@ -160,7 +160,7 @@ def _hooked(module: nn.Module, place: Place, taps: tuple[Callable[[Tensor], Tens
         new = x
         for tap in taps:
             new = tap(new)
-        # Vectorised functions round differently on other strides, so an edited tensor is laid out like the one it replaces.
+        # Vectorised functions round differently on other strides, so an edited tensor is laid out as before.
         same_layout = new is x or new.shape != x.shape or new.stride() == x.stride()
         return new if same_layout else torch.empty_like(x).copy_(new)
 
