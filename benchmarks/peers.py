@@ -5,6 +5,7 @@ Every function returns the likelihood of the original answer [n] per cell of the
 
 import re
 from collections.abc import Iterable
+from importlib import import_module
 from types import SimpleNamespace
 
 import torch
@@ -53,7 +54,7 @@ def _by_site(plan: Iterable[Cell]) -> dict[str, list[Cell]]:
 
 def pyvene_as_the_reference(model: Model, pairs: Pairs, plan: list[Cell]) -> Likelihoods:
     """One wrapped model per site; per cell the source, the base and the edited base run, logits at every position."""
-    import pyvene
+    pyvene = import_module("pyvene")
 
     read, answers = pairs.original.answers()
     found: Likelihoods = {}
@@ -75,7 +76,7 @@ def pyvene_as_the_reference(model: Model, pairs: Pairs, plan: list[Cell]) -> Lik
 
 def pyvene_used_well(model: Model, pairs: Pairs, plan: list[Cell]) -> Likelihoods:
     """The source runs once, and the head runs at the query alone: one cheap forward pass a cell."""
-    import pyvene
+    pyvene = import_module("pyvene")
 
     read, answers = pairs.original.answers()
     found: Likelihoods = {}
@@ -100,7 +101,7 @@ def pyvene_used_well(model: Model, pairs: Pairs, plan: list[Cell]) -> Likelihood
 
 def nnsight_used_well(model: Model, pairs: Pairs, plan: list[Cell]) -> Likelihoods:
     """The source runs once, the head at the query alone: one trace a cell."""
-    import nnsight
+    nnsight = import_module("nnsight")
 
     read, answers = pairs.original.answers()
     found: Likelihoods = {}

@@ -11,7 +11,11 @@ from mixerscope.tasks import AR
 class Recurrent(nn.Module):
     def __init__(self, symbols: int) -> None:
         super().__init__()
-        self.table, self.memory, self.out = nn.Embedding(symbols, 16), nn.GRU(16, 16, batch_first=True), nn.Linear(16, symbols)
+        self.table, self.memory, self.out = (
+            nn.Embedding(symbols, 16),
+            nn.GRU(16, 16, batch_first=True),
+            nn.Linear(16, symbols),
+        )
 
     def forward(self, ids):
         return self.out(self.memory(self.table(ids))[0])

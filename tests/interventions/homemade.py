@@ -24,7 +24,9 @@ class Layer(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.mean = Averager(width)
-        self.wide = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.wide = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.mean(hidden=x)[0]

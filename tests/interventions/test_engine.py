@@ -148,3 +148,18 @@ def test_pairs_differ_in_one_token_and_are_the_same_every_time():
     again = make_pairs(TASK, InterventionSpec(documents=50, slots=("key", "value")), data_seed=3)
     assert pairs.sha256() == again.sha256()
     assert pairs.sha256() != make_pairs(TASK, InterventionSpec(documents=50), data_seed=3).sha256()
+
+
+def test_cells_that_are_the_same_edit_share_a_result_and_say_so():
+    model, pairs = make("attention")
+    cells = interchange(model, pairs).cells
+    end = cells[Cell("key", "restore", "blocks.0.resid_post", "value")]
+    begin = cells[Cell("key", "restore", "blocks.1.resid_pre", "value")]
+    assert (end.status, end.reason) == ("measured", "same edit as at blocks.1.resid_pre")
+    assert (begin.status, begin.reason) == ("measured", "")
+    assert end.effects is begin.effects
+    inner = cells[Cell("key", "restore", "blocks.0.mlp_in", "key")]
+    assert inner.reason == "same edit as at blocks.0.mlp_out"
+    # The key's own embedding differs, so what the mixer adds to it is an edit of its own there, and nowhere else.
+    assert cells[Cell("key", "restore", "blocks.0.mixer_out", "key")].reason == ""
+    assert cells[Cell("key", "restore", "blocks.0.mixer_out", "value")].reason == "same edit as at blocks.1.resid_pre"

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-
 from benchmarks.peers import Likelihoods, nnsight_used_well, pyvene_as_the_reference, pyvene_used_well
+
 from mixerscope.interventions import Cell, interchange, make_pairs, plan_grid
 from mixerscope.model import build_model
 from mixerscope.spec import InterventionSpec, ModelSpec
@@ -40,5 +40,7 @@ def test_a_peer_gives_the_same_numbers(measured, package):
                 found = tool(model, PAIRS, plan)
             assert relative(found, ours) < 1e-9
             # A control: one position too far must not pass for the same.
-            moved = {cell: found[Cell(cell.slot, cell.direction, cell.site, "value")] for cell in plan if cell.role == "key"}
+            moved = {
+                cell: found[Cell(cell.slot, cell.direction, cell.site, "value")] for cell in plan if cell.role == "key"
+            }
             assert relative(moved, {cell: ours[cell] for cell in moved}) > 1e-6

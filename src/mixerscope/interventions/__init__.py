@@ -26,13 +26,10 @@ from mixerscope.interventions.selftest import SelfTest, SiteTest, self_test
 from mixerscope.interventions.states import state_sites
 
 __all__ = [
-    "Adapted",
-    "ModelCheck",
-    "adapt",
-    "check_model",
     "DIRECTIONS",
     "EDITS",
     "METRICS",
+    "Adapted",
     "Add",
     "ApproximationError",
     "Attribution",
@@ -44,6 +41,7 @@ __all__ = [
     "Here",
     "Mean",
     "Measured",
+    "ModelCheck",
     "Noise",
     "Pairs",
     "PathGrid",
@@ -54,7 +52,9 @@ __all__ = [
     "Swap",
     "Zero",
     "activations",
+    "adapt",
     "attribution_patching",
+    "check_model",
     "editable_sites",
     "interchange",
     "interchange_cohort",

@@ -35,7 +35,9 @@ class Place:
         """From `layers.0`, `layers.0:input`, `layers.0:output[1]` or `layers.0:input[hidden_states]`."""
         match = _PLACE.fullmatch(text)
         if match is None:
-            raise UserError(f"{text!r} is not a place; write a path such as 'layers.0', ':input' or ':output[1]' after it")
+            raise UserError(
+                f"{text!r} is not a place; write a path such as 'layers.0', ':input' or ':output[1]' after it"
+            )
         element = match["element"] or "0"
         return Place(match["path"], match["side"] or "output", int(element) if element.isdigit() else element)  # type: ignore[arg-type]
 
@@ -94,7 +96,9 @@ class Adapted(nn.Module):
                     stack.enter_context(_hooked(self.foreign.get_submodule(place.path), place, site.taps))
             if read is not None and self.head is not None:
                 narrow = (lambda x: at_positions(x, read),)
-                stack.enter_context(_hooked(self.foreign.get_submodule(self.head), Place(self.head, "input", 0), narrow))
+                stack.enter_context(
+                    _hooked(self.foreign.get_submodule(self.head), Place(self.head, "input", 0), narrow)
+                )
             found = self._find_logits(self._call(self.foreign, tokens))
         return found if read is None or self.head is not None else at_positions(found, read)
 
@@ -102,7 +106,7 @@ class Adapted(nn.Module):
 class WholePass(Resumption):
     """A foreign module cannot be resumed: every edit is a whole forward pass."""
 
-    model: Adapted  # type: ignore[assignment]
+    model: Adapted
 
     def __init__(self, model: Adapted, tokens: Tensor, read: Tensor) -> None:
         self.model, self.tokens, self.read = model, tokens, read
@@ -110,7 +114,7 @@ class WholePass(Resumption):
         self.cache = {}
 
     def run(self, sites: list[str]) -> None:
-        self.logits, self.cache = run_and_record(self.model, self.tokens, self.read, sites)  # type: ignore[arg-type]
+        self.logits, self.cache = run_and_record(self.model, self.tokens, self.read, sites)
 
     def no_path(self, site: str, positions: Tensor) -> str | None:
         after = positions > (self.read if positions.dim() == 1 else self.read[:, None])
@@ -150,11 +154,13 @@ def _hooked(module: nn.Module, place: Place, taps: tuple[Callable[[Tensor], Tens
 
     def through(x: object) -> Tensor:
         if not isinstance(x, Tensor):
-            raise UserError(f"at {place} there is {type(x).__name__}, not a tensor; name the element, as in ':output[1]'")
+            raise UserError(
+                f"at {place} there is {type(x).__name__}, not a tensor; name the element, as in ':output[1]'"
+            )
         new = x
         for tap in taps:
             new = tap(new)
-        # Vectorised functions round differently on other strides, so an edited tensor is laid out like the one it replaces.
+        # Vectorised functions round differently on other strides, so an edited tensor is laid out as before.
         same_layout = new is x or new.shape != x.shape or new.stride() == x.stride()
         return new if same_layout else torch.empty_like(x).copy_(new)
 

@@ -63,7 +63,7 @@ def check_model(model: Adapted, documents: Tensor | Batch) -> ModelCheck:
 
 
 def self_test_whole(model: Adapted, tokens: Tensor, sites: list[str]) -> SelfTest:
-    """The same checks of the named sites as the self-test of a grid; raises `SelfTestFailed` naming the first failure."""
+    """The same checks of the named sites as the self-test of a grid; raises `SelfTestFailed` naming the first bad one."""
     checker = _Checker(model, tokens)
     tests: list[SiteTest] = []
     for site in sites:
@@ -85,7 +85,9 @@ class _Checker:
         self.model, self.tokens = model, tokens
         self.plain = model(tokens)
         if self.plain.shape[:2] != tokens.shape:
-            raise UserError(f"the logits have shape {list(self.plain.shape)}; they must be [documents, positions, symbols]")
+            raise UserError(
+                f"the logits have shape {list(self.plain.shape)}; they must be [documents, positions, symbols]"
+            )
         self.tolerance = TOLERANCE.get(self.plain.dtype, 1e-2)
         self.found: dict[str, Tensor] = {}
 

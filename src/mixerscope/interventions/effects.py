@@ -25,7 +25,9 @@ class Effects:
     """KL(unedited run || this run) over the vocabulary, in nats; zero for the unedited run itself."""
 
     @staticmethod
-    def of(logits: Tensor, answers: Tensor, rivals: Tensor | None = None, unedited: "Distribution | None" = None) -> "Effects":
+    def of(
+        logits: Tensor, answers: Tensor, rivals: Tensor | None = None, unedited: "Distribution | None" = None
+    ) -> "Effects":
         """From logits [n, v], answers [n], rivals [n] (default: the runner-up here) and what the unedited run says."""
         log_p = log_probabilities(logits)
         answers = answers[:, None]
@@ -35,7 +37,8 @@ class Effects:
         if unedited is None:
             kl = torch.zeros_like(likelihood)
         else:
-            kl = torch.linalg.vecdot(unedited.p, unedited.log_p - log_p).clamp(min=0)  # rounding can leave it below zero
+            # In place: fresh memory of this size costs more than the arithmetic. Rounding can leave it below zero.
+            kl = log_p.neg_().add_(unedited.log_p).mul_(unedited.p).sum(-1).clamp(min=0)
         return Effects(
             likelihood,
             answer_correct(logits, answers[:, 0]).to(torch.float32),
@@ -46,6 +49,8 @@ class Effects:
 
     @staticmethod
     def join(parts: list["Effects"]) -> "Effects":
+        if len(parts) == 1:
+            return parts[0]
         return Effects(*(torch.cat(columns) for columns in zip(*(part.columns() for part in parts), strict=True)))
 
     def columns(self) -> tuple[Tensor, ...]:

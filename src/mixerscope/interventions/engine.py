@@ -109,7 +109,8 @@ def join_chunks(parts: list[Measured]) -> Measured:
     bad = effects.non_finite()
     if bad:
         return Measured(effects, "invalid", f"not finite in {bad} of {len(effects.likelihood)} documents")
-    status = min((part.status for part in parts), key=("measured", "same", "no path").index)
+    order: tuple[Status, ...] = ("measured", "same", "no path")
+    status = next(status for status in order if any(part.status == status for part in parts))
     reasons = {part.reason for part in parts if part.status == status}
     return Measured(effects, status, reasons.pop() if len(reasons) == 1 else "")
 

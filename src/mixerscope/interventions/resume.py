@@ -41,7 +41,9 @@ def split_site(site: str) -> tuple[int, str]:
     return int(layer), name
 
 
-def run_and_record(model: nn.Module, tokens: Tensor, read: Tensor, sites: list[str]) -> tuple[Tensor, dict[str, Tensor]]:
+def run_and_record(
+    model: nn.Module, tokens: Tensor, read: Tensor, sites: list[str]
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Logits [n, v] at `read` [n], and the activations at the named sites."""
     states = [site for site in sites if is_state(site)]
     around = {f"blocks.{split_site(site)[0]}.{name}" for site in states for name in ("mixer_in", "mixer_out")}

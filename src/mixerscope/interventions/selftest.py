@@ -110,7 +110,7 @@ class _Tester:
         positions, activation = self._positions(site), self.unedited.cache[site]
         plain, error = self.plain, 0.0
         if is_state(site):
-            # Steps and the parallel form round differently: edits of a state are compared with steps, these with the form.
+            # Steps and the parallel form round differently: edits are compared with steps, these with the form.
             plain, _ = self._written(self.model, site, positions, None)
             error = _relative_difference(plain, self.plain)
             same, _ = self._written(self.model, site, positions, pick(activation, positions))
