@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mixerscope.analysis import verdict
+    from mixerscope.analysis import over_seeds, verdict
     from mixerscope.interventions import interchange, make_pairs, plan_grid
     from mixerscope.mixers import Mixer
     from mixerscope.model import Model, build_model
@@ -31,6 +31,7 @@ _EXPORTS = {
     "interchange": "mixerscope.interventions",
     "load_run": "mixerscope.runs",
     "make_pairs": "mixerscope.interventions",
+    "over_seeds": "mixerscope.analysis",
     "plan_grid": "mixerscope.interventions",
     "record": "mixerscope.sites",
     "register": "mixerscope.registry",
@@ -52,6 +53,7 @@ __all__ = [
     "interchange",
     "load_run",
     "make_pairs",
+    "over_seeds",
     "plan_grid",
     "record",
     "register",
