@@ -1,4 +1,4 @@
-"""Three seeds of one architecture, trained together, each with a verdict of its own."""
+"""Three seeds of one architecture, trained together: a verdict of each, and what they say together."""
 
 import mixerscope as ms
 
@@ -11,7 +11,11 @@ spec = ms.RunSpec.model_validate(
     }
 )
 pairs = ms.make_pairs(spec.task, spec.interventions, spec.data_seed)
+verdicts = []
 for member in ms.train_cohort([spec.changed(seed=seed) for seed in range(3)]):
     model = ms.build_model(spec.model, spec.task.vocab_size, seed=member.spec.seed)
     model.load_state_dict(member.weights)
-    print(member.spec.seed, ms.verdict(ms.interchange(model, pairs), model).sentence())
+    verdicts.append(ms.verdict(ms.interchange(model, pairs), model))
+    print(member.spec.seed, verdicts[-1].sentence())
+together = ms.over_seeds(verdicts)
+print(together.mechanism, together.share or together.note)

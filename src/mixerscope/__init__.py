@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mixerscope.analysis import verdict
+    from mixerscope.analysis import over_seeds, verdict
     from mixerscope.interventions import (
         Cell,
         Edge,
@@ -48,6 +48,7 @@ _EXPORTS = {
     "load_run": "mixerscope.runs",
     "logit_lens": "mixerscope.interventions",
     "make_pairs": "mixerscope.interventions",
+    "over_seeds": "mixerscope.analysis",
     "patch_paths": "mixerscope.interventions",
     "plan_grid": "mixerscope.interventions",
     "record": "mixerscope.sites",
@@ -76,6 +77,7 @@ __all__ = [
     "load_run",
     "logit_lens",
     "make_pairs",
+    "over_seeds",
     "patch_paths",
     "plan_grid",
     "record",
