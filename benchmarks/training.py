@@ -30,7 +30,7 @@ def published_spec(architecture: str, width: int) -> RunSpec:
     """Associative recall as published; fewer documents, which changes no step's cost."""
     train = {"documents": 32 * 200}
     return RunSpec.model_validate(
-        {"task": "ar:paper", "model": {"architecture": architecture, "width": width}, "train": train}
+        {"task": "ar", "model": {"architecture": architecture, "width": width}, "train": train}
     )
 
 

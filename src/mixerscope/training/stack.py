@@ -43,14 +43,16 @@ class Stack:
         self, models: list[Model], rates: list[float], train: TrainSpec, data: Documents, device: torch.device
     ) -> None:
         stacked, buffers = stack_module_state([model.to(device) for model in models])
-        self.params: dict[str, Tensor] = {name: p.detach() for name, p in stacked.items()}
         self.buffers: dict[str, Tensor] = {name: b.detach() for name, b in buffers.items()}
-        self.first = {name: torch.zeros_like(p) for name, p in self.params.items()}
-        self.second = {name: torch.zeros_like(p) for name, p in self.params.items()}
+        # All parameters of a member lie in one row, so that an update is a few operations and not a few per tensor.
+        self.shapes = {name: p.shape[1:] for name, p in stacked.items()}
+        self.flat = torch.cat([p.detach().flatten(1) for p in stacked.values()], 1)  # [k, p]
+        self.params = self._views()
+        self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
         # The forward pass is that of one module; which parameters it uses is decided at each call.
         self.template = models[0].to("meta")
         self.data, self.train, self.device = data, train, device
-        dtype = next(iter(self.params.values())).dtype
+        dtype = self.flat.dtype
         self.rates = torch.tensor(rates, dtype=dtype, device=device)  # [k]
         self.factors = torch.tensor([_factors(train, step) for step in range(train.steps)], dtype=dtype, device=device)
         self.within = torch.arange(train.batch_size, device=device)
@@ -61,8 +63,7 @@ class Stack:
     def logits(self, tokens: Tensor, read: Tensor) -> Tensor:
         """[k, n, q, v], without gradients."""
         with torch.no_grad():
-            params = {name: p.detach() for name, p in self.params.items()}
-            return torch.vmap(self._logits, (0, 0, None, None))(params, self.buffers, tokens, read)
+            return torch.vmap(self._logits, (0, 0, None, None))(self.params, self.buffers, tokens, read)
 
     def step(self) -> None:
         """One update of every member on the next batch; adds each member's loss to `loss_sum`."""
@@ -79,11 +80,17 @@ class Stack:
 
     def keep(self, slots: list[int]) -> None:
         """Goes on with the members in `slots` only."""
-        for tensors in (self.params, self.buffers, self.first, self.second):
-            for name in tensors:
-                tensors[name] = tensors[name].detach()[slots]
+        self.flat, self.first, self.second = self.flat[slots], self.first[slots], self.second[slots]
+        self.params = self._views()
+        self.buffers = {name: b[slots] for name, b in self.buffers.items()}
         self.rates, self.loss_sum = self.rates[slots], self.loss_sum[slots]
         self._graph = None
+
+    def _views(self) -> dict[str, Tensor]:
+        """Each parameter [k, ...] as a view into the rows."""
+        parts = self.flat.split([shape.numel() for shape in self.shapes.values()], 1)
+        named = zip(self.shapes.items(), parts, strict=True)
+        return {name: part.unflatten(1, shape).requires_grad_() for (name, shape), part in named}
 
     def _logits(self, params: dict[str, Tensor], buffers: dict[str, Tensor], tokens: Tensor, read: Tensor) -> Tensor:
         return functional_call(self.template, (params, buffers), (tokens, read))
@@ -95,33 +102,28 @@ class Stack:
         def loss(params: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
             return cross_entropy(self._logits(params, buffers, tokens, read), targets)
 
-        params = {name: p.requires_grad_() for name, p in self.params.items()}
-        losses = torch.vmap(loss)(params, self.buffers)
-        grads = torch.autograd.grad(losses.sum(), list(params.values()))
+        losses = torch.vmap(loss)(self.params, self.buffers)
+        grads = torch.autograd.grad(losses.sum(), list(self.params.values()))
         with torch.no_grad():
-            self._update(grads)
+            self._update(torch.cat([g.flatten(1) for g in grads], 1))
             self.loss_sum += losses.detach()
             self.counter += 1
 
-    def _update(self, grads: tuple[Tensor, ...]) -> None:
-        """AdamW with decoupled weight decay, a learning rate per member."""
-        rate_factor, step_factor, second_factor = self.factors[self.counter].unbind()
-        decay, step = self.rates * rate_factor * self.train.weight_decay, self.rates * step_factor
-        for (name, p), g in zip(self.params.items(), grads, strict=True):
-            m, v = self.first[name], self.second[name]
-            m.lerp_(g, 1 - BETA1)
-            v.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
-            shape = (-1, *[1] * (p.dim() - 1))
-            p = p.detach()
-            if self.train.weight_decay:
-                p.mul_(1 - decay.view(shape))
-            p.sub_(m / (v.sqrt() * second_factor).add_(EPSILON) * step.view(shape))
-            self.params[name] = p
+    def _update(self, grads: Tensor) -> None:
+        """AdamW with decoupled weight decay, a learning rate per member; grads [k, p]."""
+        # Indexing by a number on the device would ask the host for it.
+        rate_factor, step_factor, second_factor = self.factors.index_select(0, self.counter.view(1))[0].unbind()
+        self.first.lerp_(grads, 1 - BETA1)
+        self.second.mul_(BETA2).addcmul_(grads, grads, value=1 - BETA2)
+        if self.train.weight_decay:
+            self.flat.mul_(1 - (self.rates * rate_factor * self.train.weight_decay)[:, None])
+        scale = (self.second.sqrt() * second_factor).add_(EPSILON)
+        self.flat.sub_(self.first / scale * (self.rates * step_factor)[:, None])
 
     def _captured(self) -> torch.cuda.CUDAGraph:
         """The step as a CUDA graph. Warming up trains, so what it changed is put back before the capture."""
-        state = [*self.params.values(), *self.first.values(), *self.second.values(), self.counter, self.loss_sum]
-        before = [tensor.detach().clone() for tensor in state]
+        state = [self.flat, self.first, self.second, self.counter, self.loss_sum]
+        before = [tensor.clone() for tensor in state]
         side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
@@ -130,7 +132,7 @@ class Stack:
         torch.cuda.current_stream(self.device).wait_stream(side)
         with torch.no_grad():
             for tensor, value in zip(state, before, strict=True):
-                tensor.detach().copy_(value)
+                tensor.copy_(value)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._step()
