@@ -12,17 +12,14 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, stack_module_state
 
 from mixerscope.errors import UserError
-from mixerscope.model import Model, build_model
+from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec, TrainSpec
-from mixerscope.tasks import Batch, Task
-from mixerscope.training.objective import answer_correct, answer_likelihood, cross_entropy
-from mixerscope.training.schedule import rate_factor
-
-BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+from mixerscope.tasks import Task
+from mixerscope.training.objective import answer_correct, answer_likelihood
+from mixerscope.training.stack import Documents, Stack
 
 Outcome = Literal["finished", "reached", "diverged"]
 
@@ -79,37 +76,27 @@ def train_cohort(
     progress: Progress | None = None,
     dtype: torch.dtype = torch.float32,
     observer: Observer | None = None,
+    device: torch.device | str = "cpu",
 ) -> list[Member]:
     """Trains all members and returns them with their final weights and learning curves."""
     check_stackable(specs)
     task: Task = specs[0].task
-    train, data_seed = specs[0].train, specs[0].data_seed
+    train, data_seed, device = specs[0].train, specs[0].data_seed, torch.device(device)
     data = task.sample(train.documents, stream(data_seed, "train"), "train")
     dev = task.single_query().sample(train.eval_documents, stream(data_seed, "dev"), "dev")
     models = [build_model(spec.model, task.vocab_size, spec.seed).to(dtype) for spec in specs]
-    return _Cohort(specs, models, data, dev).run(progress, observer)
+    stack = Stack(models, [spec.train.lr for spec in specs], train, Documents.of(data, device), device)
+    members = [Member(spec, data_sha256=data.sha256()) for spec in specs]
+    return _Cohort(members, stack, Documents.of(dev, device), train).run(progress, observer)
 
 
 class _Cohort:
-    """The members still in training, stacked."""
+    """Trains a stack, evaluates it, and lets members go that have diverged or reached what they were to reach."""
 
-    def __init__(self, specs: list[RunSpec], models: list[Model], data: Batch, dev: Batch) -> None:
-        self.members = [Member(spec, data_sha256=data.sha256()) for spec in specs]
-        self.active = list(range(len(specs)))
-        self.train: TrainSpec = specs[0].train
-        self.tokens, (self.read, self.targets) = data.tokens, data.scored()
-        self.dev_tokens, (self.dev_read, self.dev_targets) = dev.tokens, dev.scored()
-        stacked, buffers = stack_module_state(list(models))
-        self.params: dict[str, Tensor] = {name: p.detach() for name, p in stacked.items()}
-        self.buffers: dict[str, Tensor] = {name: b.detach() for name, b in buffers.items()}
-        self.first = {name: torch.zeros_like(p) for name, p in self.params.items()}
-        self.second = {name: torch.zeros_like(p) for name, p in self.params.items()}
-        # The forward pass is that of one module; which parameters it uses is decided at each call.
-        self.template = models[0].to("meta")
-        dtype = next(iter(self.params.values())).dtype
-        self.lr = torch.tensor([spec.train.lr for spec in specs], dtype=dtype)
-        self.loss_sum = torch.zeros(len(specs), dtype=torch.float64)
-        self.loss_count = 0
+    def __init__(self, members: list[Member], stack: Stack, dev: Documents, train: TrainSpec) -> None:
+        self.members, self.stack, self.dev, self.train = members, stack, dev, train
+        self.active = list(range(len(members)))
+        self.losses_since = 0
 
     def run(self, progress: Progress | None, observer: Observer | None = None) -> list[Member]:
         self._show(0, observer)
@@ -117,7 +104,8 @@ class _Cohort:
         for step in range(self.train.steps):
             if not self.active:
                 break
-            self._step(step)
+            self.stack.step()
+            self.losses_since += 1
             done = step + 1
             self._show(done, observer)
             if done % self.train.eval_every == 0 or done == self.train.steps:
@@ -128,81 +116,35 @@ class _Cohort:
             self._close(slot, index, "finished", self.train.steps)
         return self.members
 
-    def _logits(self, params: dict[str, Tensor], buffers: dict[str, Tensor], tokens: Tensor, read: Tensor) -> Tensor:
-        return functional_call(self.template, (params, buffers), (tokens, read))
-
-    def _step(self, step: int) -> None:
-        size = self.train.batch_size
-        rows = torch.arange(step * size, (step + 1) * size) % len(self.tokens)
-        tokens, read, targets = self.tokens[rows], self.read[rows], self.targets[rows]
-
-        def loss(params: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
-            return cross_entropy(self._logits(params, buffers, tokens, read), targets)
-
-        params = {name: p.requires_grad_() for name, p in self.params.items()}
-        losses = torch.vmap(loss)(params, self.buffers)
-        grads = torch.autograd.grad(losses.sum(), list(params.values()))
-        with torch.no_grad():
-            self._update(step, grads)
-        self.loss_sum += losses.detach()
-        self.loss_count += 1
-
-    def _update(self, step: int, grads: tuple[Tensor, ...]) -> None:
-        """AdamW with decoupled weight decay, a learning rate per member."""
-        rate = self.lr * rate_factor(self.train, step)
-        correction1, correction2 = 1 - BETA1 ** (step + 1), math.sqrt(1 - BETA2 ** (step + 1))
-        for (name, p), g in zip(self.params.items(), grads, strict=True):
-            p = p.detach()
-            m, v = self.first[name], self.second[name]
-            m.lerp_(g, 1 - BETA1)
-            v.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
-            r = rate.view(-1, *[1] * (p.dim() - 1))
-            if self.train.weight_decay:
-                p.mul_(1 - r * self.train.weight_decay)
-            p.sub_(m / (v.sqrt() / correction2).add_(EPSILON) * (r / correction1))
-            self.params[name] = p
-
-    @torch.no_grad()
     def _evaluate(self, done: int) -> None:
-        params = {name: p.detach() for name, p in self.params.items()}
-        logits = torch.vmap(self._logits, (0, 0, None, None))(params, self.buffers, self.dev_tokens, self.dev_read)
-        targets = self.dev_targets.expand(logits.shape[:-1])
-        accuracy = answer_correct(logits, targets).double().mean((1, 2))
-        likelihood = answer_likelihood(logits, targets).double().mean((1, 2))
-        losses = self.loss_sum / self.loss_count if self.loss_count else None
+        logits = self.stack.logits(self.dev.tokens, self.dev.read)
+        targets = self.dev.targets.expand(logits.shape[:-1])
+        accuracy = answer_correct(logits, targets).double().mean((1, 2)).tolist()
+        likelihood = answer_likelihood(logits, targets).double().mean((1, 2)).tolist()
+        losses = (self.stack.loss_sum / self.losses_since).tolist() if self.losses_since else [None] * len(accuracy)
         keep: list[int] = []
         for slot, index in enumerate(self.active):
-            loss = None if losses is None else losses[slot].item()
-            if not math.isfinite(likelihood[slot].item()) or (loss is not None and not math.isfinite(loss)):
+            loss = losses[slot]
+            if not math.isfinite(likelihood[slot]) or (loss is not None and not math.isfinite(loss)):
                 self._close(slot, index, "diverged", done)
                 continue
-            member = self.members[index]
-            member.history.append(Evaluation(done, loss, accuracy[slot].item(), likelihood[slot].item()))
+            self.members[index].history.append(Evaluation(done, loss, accuracy[slot], likelihood[slot]))
             target = self.train.stop_at_accuracy
-            if target is not None and accuracy[slot].item() >= target:
+            if target is not None and accuracy[slot] >= target:
                 self._close(slot, index, "reached", done)
             else:
                 keep.append(slot)
-        self.loss_sum.zero_()
-        self.loss_count = 0
+        self.stack.loss_sum.zero_()
+        self.losses_since = 0
         if len(keep) < len(self.active):
-            self._keep(keep)
+            self.active = [self.active[slot] for slot in keep]
+            self.stack.keep(keep)
 
     def _close(self, slot: int, index: int, outcome: Outcome, steps: int) -> None:
         member = self.members[index]
         member.outcome, member.steps = outcome, steps
-        member.weights = self._weights(slot)
-
-    def _weights(self, slot: int) -> dict[str, Tensor]:
-        return {name: p[slot].detach().clone() for name, p in (self.params | self.buffers).items()}
+        member.weights = self.stack.weights(slot)
 
     def _show(self, done: int, observer: Observer | None) -> None:
         if observer is not None and done in observer.steps:
-            observer.look(done, {index: self._weights(slot) for slot, index in enumerate(self.active)})
-
-    def _keep(self, slots: list[int]) -> None:
-        self.active = [self.active[slot] for slot in slots]
-        for tensors in (self.params, self.buffers, self.first, self.second):
-            for name in tensors:
-                tensors[name] = tensors[name].detach()[slots]
-        self.lr, self.loss_sum = self.lr[slots], self.loss_sum[slots]
+            observer.look(done, {index: self.stack.weights(slot) for slot, index in enumerate(self.active)})

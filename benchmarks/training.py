@@ -1,0 +1,192 @@
+"""Training many models at once against training them one by one.
+
+On a CPU: a cohort of small models against the same models one after another, as a ratio.
+On a GPU (`--device cuda`): steps a second of a cohort of seven learning rates per architecture and width, beside a
+plain eager loop over one model and a loop as the published code runs it (logits of every position copied to the
+host, the loss read and the cache emptied at each step), all in one run; and how far GPU and CPU weights are apart.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+
+from mixerscope.model import build_model
+from mixerscope.randomness import stream
+from mixerscope.spec import RunSpec
+from mixerscope.training import train_cohort
+from mixerscope.training.stack import Documents, Stack
+
+RESULTS = Path(__file__).parent / "results"
+ARCHITECTURES = ("attention", "based", "base_conv", "mamba", "hyena", "deltanet", "h3")
+WIDTHS = (16, 64, 256)
+RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+
+
+def published_spec(architecture: str, width: int) -> RunSpec:
+    """Associative recall as published; fewer documents, which changes no step's cost."""
+    train = {"documents": 32 * 200}
+    return RunSpec.model_validate(
+        {"task": "ar", "model": {"architecture": architecture, "width": width}, "train": train}
+    )
+
+
+def small_spec() -> RunSpec:
+    return RunSpec.model_validate(
+        {
+            "task": {"name": "ar", "num_pairs": 4, "num_keys": 8, "num_values": 8},
+            "model": {"architecture": "attention", "width": 16, "max_length": 16},
+            "train": {"steps": 100, "documents": 3200, "eval_every": 100},
+        }
+    )
+
+
+def on_cpu(rounds: int = 3) -> dict[str, float]:
+    spec = small_spec()
+    specs = [spec.changed(train=spec.train.changed(lr=rate)) for rate in RATES]
+    train_cohort(specs[:1])  # warm up
+    together: list[float] = []
+    alone: list[float] = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        train_cohort(specs)
+        together.append(time.perf_counter() - started)
+        started = time.perf_counter()
+        for member in specs:
+            train_cohort([member])
+        alone.append(time.perf_counter() - started)
+    return {
+        "models": len(specs),
+        "together_s": min(together),
+        "alone_s": min(alone),
+        "ratio": min(alone) / min(together),
+    }
+
+
+def make_stack(spec: RunSpec, rates: tuple[float, ...], device: str) -> Stack:
+    models = [build_model(spec.model, spec.task.vocab_size, 0) for _ in rates]
+    data = spec.task.sample(spec.train.documents, stream(0, "train"))
+    return Stack(models, list(rates), spec.train, Documents.of(data, torch.device(device)), torch.device(device))
+
+
+def cohort_rate(spec: RunSpec, seconds: float) -> dict[str, float]:
+    """Steps a second of seven models in a CUDA graph, and the seconds before the first one."""
+    stack = make_stack(spec, RATES, "cuda")
+    started = time.perf_counter()
+    stack.step()
+    torch.cuda.synchronize()
+    ready = time.perf_counter() - started
+    rate = _rate(stack.step, seconds)
+    finite = bool(stack.loss_sum.isfinite().any())
+    memory = torch.cuda.max_memory_allocated() / 2**30
+    torch.cuda.reset_peak_memory_stats()
+    return {"steps_per_s": rate, "ready_s": ready, "finite": finite, "memory_gib": memory}
+
+
+def single_rate(spec: RunSpec, seconds: float, *, as_published: bool) -> float:
+    """Steps a second of one model in an ordinary loop, or in one that wastes what the published one wastes."""
+    model = build_model(spec.model, spec.task.vocab_size, 0).cuda()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    batch = spec.task.sample(32, stream(0, "train"))
+    read, targets = (tensor.cuda() for tensor in batch.scored())
+    tokens = batch.tokens.cuda()
+
+    def step() -> None:
+        if as_published:
+            logits = model(batch.tokens.cuda())
+            chosen = logits.gather(1, read.unsqueeze(-1).expand(-1, -1, logits.shape[-1]))
+        else:
+            chosen = model(tokens, read)
+        loss = F.cross_entropy(chosen.flatten(0, 1), targets.flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        if as_published:
+            logits.detach().cpu()
+            loss.item()
+            torch.cuda.empty_cache()
+
+    step()
+    return _rate(step, seconds)
+
+
+def _rate(step, seconds: float) -> float:  # noqa: ANN001
+    """Steps a second on the host's clock, the device idle before and after."""
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    started, steps = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds:
+        for _ in range(10):
+            step()
+        torch.cuda.synchronize()
+        steps += 10
+    return steps / (time.perf_counter() - started)
+
+
+def parity(architecture: str, steps: int = 20) -> float:
+    """Largest difference of a weight between CPU and GPU after some steps in float32, relative to the largest."""
+    spec = small_spec().changed(
+        model={"architecture": architecture, "width": 16, "max_length": 16},
+        train=small_spec().train.changed(steps=steps),
+    )
+    specs = [spec.changed(train=spec.train.changed(lr=rate)) for rate in (1e-4, 1e-3)]
+    worst = 0.0
+    for cpu, gpu in zip(train_cohort(specs), train_cohort(specs, device="cuda"), strict=True):
+        for name, weight in cpu.weights.items():
+            worst = max(worst, ((gpu.weights[name] - weight).abs().max() / weight.abs().max().clamp(min=1e-3)).item())
+    return worst
+
+
+def repeatable(architecture: str) -> bool:
+    """Whether two runs on the GPU end with the same bits."""
+    spec = small_spec().changed(model={"architecture": architecture, "width": 16, "max_length": 16})
+    first, second = (train_cohort([spec], device="cuda")[0].weights for _ in range(2))
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def on_gpu(seconds: float, precision: str) -> list[dict]:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    checks = {name: {"cpu_gpu": parity(name), "repeatable": repeatable(name)} for name in ARCHITECTURES}
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    rows: list[dict] = []
+    for architecture in ARCHITECTURES:
+        for width in WIDTHS:
+            spec = published_spec(architecture, width)
+            row = {"architecture": architecture, "width": width, "precision": precision, **cohort_rate(spec, seconds)}
+            if width == 64:
+                row["eager_steps_per_s"] = single_rate(spec, seconds, as_published=False)
+                row["as_published_steps_per_s"] = single_rate(spec, seconds, as_published=True)
+                row["ratio"] = len(RATES) * row["steps_per_s"] / row["as_published_steps_per_s"]
+                row |= checks[architecture]
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precision", choices=("float32", "tf32"), default="float32")
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    if options.device == "cpu":
+        result = {"threads": torch.get_num_threads(), **on_cpu()}
+        print(f"{result['models']} models together {result['together_s']:.2f} s, one by one {result['alone_s']:.2f} s")
+        ratio = result["ratio"]
+    else:
+        rows = on_gpu(options.seconds, options.precision)
+        result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
+        ratios = [row["ratio"] for row in rows if "ratio" in row]
+        ratio = sum(ratios) / len(ratios)
+    name = f"training_{options.device}{'' if options.device == 'cpu' else '_' + options.precision}.json"
+    (options.out / name).write_text(json.dumps(result, indent=2) + "\n")
+    print(f"ratio: {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main()
