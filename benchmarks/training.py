@@ -95,11 +95,8 @@ def single_rate(spec: RunSpec, seconds: float, *, as_published: bool) -> float:
     tokens = batch.tokens.cuda()
 
     def step() -> None:
-        if as_published:
-            logits = model(batch.tokens.cuda())
-            chosen = logits.gather(1, read.unsqueeze(-1).expand(-1, -1, logits.shape[-1]))
-        else:
-            chosen = model(tokens, read)
+        logits = model(batch.tokens.cuda()) if as_published else model(tokens, read)
+        chosen = logits.gather(1, read.unsqueeze(-1).expand(-1, -1, logits.shape[-1])) if as_published else logits
         loss = F.cross_entropy(chosen.flatten(0, 1), targets.flatten())
         optimiser.zero_grad()
         loss.backward()
