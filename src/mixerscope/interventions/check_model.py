@@ -63,7 +63,7 @@ def check_model(model: Adapted, documents: Tensor | Batch) -> ModelCheck:
 
 
 def self_test_whole(model: Adapted, tokens: Tensor, sites: list[str]) -> SelfTest:
-    """The checks of a grid's self-test, of the named sites; raises `SelfTestFailed` naming the first bad one."""
+    """The same checks of the named sites as the self-test of a grid; raises `SelfTestFailed` for the first bad one."""
     checker = _Checker(model, tokens)
     tests: list[SiteTest] = []
     for site in sites:

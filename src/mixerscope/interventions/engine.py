@@ -109,8 +109,9 @@ def join_chunks(parts: list[Measured]) -> Measured:
     bad = effects.non_finite()
     if bad:
         return Measured(effects, "invalid", f"not finite in {bad} of {len(effects.likelihood)} documents")
-    order: tuple[Status, ...] = ("measured", "same", "no path")
-    status = next(status for status in order if any(part.status == status for part in parts))
+    order: list[Status] = ["measured", "same", "no path"]
+    found = {part.status for part in parts}
+    status: Status = next(filter(found.__contains__, order))
     reasons = {part.reason for part in parts if part.status == status}
     return Measured(effects, status, reasons.pop() if len(reasons) == 1 else "")
 
