@@ -11,6 +11,7 @@ from mixerscope.errors import CorruptFile, UserError
 from mixerscope.interventions import METRICS, make_pairs
 from mixerscope.randomness import stream
 from mixerscope.runs import load_run, run, run_folder
+from mixerscope.spec import RunSpec
 from mixerscope.store import find_runs
 from mixerscope.training import train_cohort
 from tests.conftest import tiny_spec
@@ -197,3 +198,37 @@ def test_files_are_data(finished):
         assert name.endswith((".json", ".jsonl", ".safetensors"))
         if name.endswith(".json"):
             json.loads(data)
+
+
+def test_what_the_pairs_cannot_be_made_of_is_refused_before_anything_is_written(tmp_path):
+    spec = tiny_spec("attention")
+    full = spec.changed(
+        task=spec.task.changed(num_pairs=6, num_keys=6, num_values=6),
+        model=spec.model.changed(max_length=32),
+        interventions=spec.interventions.changed(avoid_present=True),
+    )
+    with pytest.raises(ValueError, match="already hold all 6 symbols"):
+        run(full, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("task", ["selective_copy", "mqar", "ngram", "atr:paper", "atr:all-relations"])
+def test_every_task_runs_with_its_own_slots(tmp_path, task: str):
+    spec = RunSpec.model_validate(
+        {
+            "task": task,
+            "model": {"architecture": "base_conv", "width": 8},
+            "train": {"steps": 1, "batch_size": 2, "documents": 4, "eval_documents": 4},
+            "interventions": {"documents": 4},
+        }
+    )
+    assert spec.interventions.slots == spec.task.slots[:1]
+    result = run(spec, tmp_path)
+    assert set(result.json("verdicts")) == set(spec.task.slots[:1])
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match="no CUDA device"):
+        run(tiny_spec("attention"), tmp_path / "out", device="cuda")
+    assert not (tmp_path / "out").exists()

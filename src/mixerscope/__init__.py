@@ -8,7 +8,9 @@ if TYPE_CHECKING:
         Cell,
         Edge,
         activations,
+        adapt,
         attribution_patching,
+        check_model,
         interchange,
         interchange_cohort,
         logit_lens,
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     from mixerscope.report import write_report
     from mixerscope.runs import load_run, run
     from mixerscope.sites import Site, edit, record
-    from mixerscope.spec import RunSpec
-    from mixerscope.tasks import AR, Batch, Task
+    from mixerscope.spec import InterventionSpec, RunSpec
+    from mixerscope.tasks import AR, ATR, MQAR, Batch, NGram, SelectiveCopy, Task
     from mixerscope.training import train_cohort
 
 __version__ = "0.1.0"
@@ -31,17 +33,24 @@ __version__ = "0.1.0"
 # Loaded on first use: `import mixerscope` and `mixerscope ls` stay fast, and torch is imported only where it is needed.
 _EXPORTS = {
     "AR": "mixerscope.tasks",
+    "SelectiveCopy": "mixerscope.tasks",
+    "NGram": "mixerscope.tasks",
+    "MQAR": "mixerscope.tasks",
+    "ATR": "mixerscope.tasks",
     "Batch": "mixerscope.tasks",
     "Cell": "mixerscope.interventions",
     "Edge": "mixerscope.interventions",
     "Mixer": "mixerscope.mixers",
     "Model": "mixerscope.model",
+    "InterventionSpec": "mixerscope.spec",
     "RunSpec": "mixerscope.spec",
     "Site": "mixerscope.sites",
     "Task": "mixerscope.tasks",
     "activations": "mixerscope.interventions",
     "attribution_patching": "mixerscope.interventions",
     "build_model": "mixerscope.model",
+    "check_model": "mixerscope.interventions",
+    "adapt": "mixerscope.interventions",
     "edit": "mixerscope.sites",
     "interchange": "mixerscope.interventions",
     "interchange_cohort": "mixerscope.interventions",
@@ -60,17 +69,24 @@ _EXPORTS = {
 }
 __all__ = [
     "AR",
+    "ATR",
+    "MQAR",
     "Batch",
     "Cell",
     "Edge",
+    "InterventionSpec",
     "Mixer",
     "Model",
+    "NGram",
     "RunSpec",
+    "SelectiveCopy",
     "Site",
     "Task",
     "activations",
+    "adapt",
     "attribution_patching",
     "build_model",
+    "check_model",
     "edit",
     "interchange",
     "interchange_cohort",

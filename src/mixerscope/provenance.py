@@ -11,12 +11,13 @@ import torch
 PACKAGES = ("mixerscope", "torch", "numpy", "pydantic", "safetensors")
 
 
-def provenance() -> dict[str, Any]:
+def provenance(device: str) -> dict[str, Any]:
+    """`device` is where the model was trained; weights are float32 everywhere."""
     return {
         "packages": {name: _version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "device": "cpu",
+        "device": device if device == "cpu" else torch.cuda.get_device_name(device),
         "threads": torch.get_num_threads(),
         "dtype": "float32",
         "git": _git(),

@@ -15,6 +15,7 @@ from mixerscope.errors import UserError
 from mixerscope.interventions import Grid, Pairs, interchange, make_pairs
 from mixerscope.model import Model, build_model, load_weights, parameter_count
 from mixerscope.provenance import provenance
+from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec, parse
 from mixerscope.store import (
     RunFolder,
@@ -83,19 +84,27 @@ def load_run(path: str | Path) -> RunResult:
 
 
 def run(
-    spec: RunSpec, root: str | Path, progress: Progress | None = None, fresh: bool = False, threads: int = 1
+    spec: RunSpec,
+    root: str | Path,
+    progress: Progress | None = None,
+    fresh: bool = False,
+    threads: int = 1,
+    device: str = "cpu",
 ) -> RunResult:
     """The finished run of a spec below `root`: loaded if it is there, made if it is not.
 
     One thread is the default because sums over several are added up in another order: with one, the same spec gives
-    the same bytes whatever the number of cores, and models this small are no slower.
+    the same bytes whatever the number of cores, and models this small are no slower. `device` is where the model is
+    trained; it is taken apart on the CPU.
     """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("torch finds no CUDA device here; train on the CPU, which is the default")
     check_runnable(spec)
     folder = run_folder(spec, Path(root))
     if folder.finished and not fresh:
         return load_run(folder.path)
     with torch_threads(threads):
-        _make(spec, folder, progress)
+        _make(spec, folder, progress, device)
     return load_run(folder.path)
 
 
@@ -110,7 +119,8 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _make(spec: RunSpec, folder: RunFolder, progress: Progress | None) -> None:
+def _make(spec: RunSpec, folder: RunFolder, progress: Progress | None, device: str) -> None:
+    pairs = make_pairs(spec.task, spec.interventions, spec.data_seed)  # before anything is written: it may refuse
     folder.begin()
     write_json(folder.path / "spec.json", spec.model_dump(mode="json"))
     started = time.perf_counter()
@@ -124,15 +134,14 @@ def _make(spec: RunSpec, folder: RunFolder, progress: Progress | None) -> None:
         if progress is not None:
             progress("intervene", done, total, "")
 
-    pairs = make_pairs(spec.task, spec.interventions, spec.data_seed)
     emergence = _Emergence(spec, pairs) if spec.interventions.emergence else None
-    [member] = train_cohort([spec], training, observer=emergence.observer() if emergence else None)
+    [member] = train_cohort([spec], training, observer=emergence.observer() if emergence else None, device=device)
     trained = time.perf_counter()
     _write_training(folder, member)
     if emergence is not None:
         emergence.finish(folder, member)
     hashes = {"data_sha256": member.data_sha256, "pairs_sha256": pairs.sha256()}
-    write_json(folder.path / "provenance.json", {**provenance(), **hashes})
+    write_json(folder.path / "provenance.json", {**provenance(device), **hashes})
     if member.outcome != "diverged":
         model = build_model(spec.model, spec.task.vocab_size, spec.seed)
         load_weights(model, member.weights)
@@ -177,8 +186,9 @@ def check_runnable(spec: RunSpec) -> None:
         raise UserError(
             f"documents of {spec.task.max_length} tokens do not fit model.max_length = {spec.model.max_length}"
         )
-    with torch.device("meta"):
-        build_model(spec.model, spec.task.vocab_size, spec.seed)
+    build_model(spec.model, spec.task.vocab_size, spec.seed)
+    for task, split in ((spec.task, "train"), (spec.task.single_query(), "dev")):
+        task.sample(1, stream(spec.data_seed, "check"), split)
 
 
 def _write_training(folder: RunFolder, member: Member) -> None:

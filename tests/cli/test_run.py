@@ -29,7 +29,7 @@ def test_a_spec_file_becomes_a_run_folder(cli, spec_file, tmp_path):
 
 
 def test_a_finished_run_is_found_and_not_trained_again(cli, spec_file, finished, monkeypatch):
-    def never(*_):
+    def never(*_, **__):
         raise AssertionError("trained again")
 
     monkeypatch.setattr(mixerscope.runs, "train_cohort", never)
@@ -99,7 +99,7 @@ def test_ls_runs_names_damaged_ones_and_lists_the_rest(cli, spec_file, finished)
 
 
 def test_an_interrupt_is_one_line(cli, spec_file, monkeypatch):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(mixerscope.runs, "train_cohort", interrupted)
@@ -109,7 +109,7 @@ def test_an_interrupt_is_one_line(cli, spec_file, monkeypatch):
 
 
 def test_unexpected_errors_keep_their_traceback(cli, spec_file, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise ZeroDivisionError
 
     monkeypatch.setattr(mixerscope.runs, "train_cohort", broken)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mixerscope.analysis import verdict
-from mixerscope.errors import UserError
+from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions import Cell, interchange, make_pairs, plan_grid
 from mixerscope.model import build_model
 from mixerscope.spec import InterventionSpec, ModelSpec
@@ -152,3 +152,18 @@ def test_judging_leaves_the_model_as_it_was():
     assert model.training
     assert all(value.equal(before[name]) for name, value in model.state_dict().items())
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_a_handful_of_documents_is_no_evidence():
+    model = induction_transformer(TASK, 0)
+    pairs = make_pairs(TASK, InterventionSpec(documents=8, avoid_present=True), data_seed=0)
+    found = verdict(interchange(model, pairs), model)
+    assert found.mechanism == "undetermined"
+    assert found.reason == "8 documents are too few (needed: 16)"
+
+
+def test_a_slot_the_grid_does_not_have_is_named():
+    model = induction_transformer(TASK, 0)
+    pairs = make_pairs(TASK, InterventionSpec(documents=16), data_seed=0)
+    with pytest.raises(UnknownName, match="no slot in this grid named 'valeu'"):
+        verdict(interchange(model, pairs), model, "valeu")

@@ -19,10 +19,13 @@ from itertools import pairwise
 from math import isfinite
 from typing import Any
 
+import torch
+
 from mixerscope.analysis.cells import share_estimates
 from mixerscope.analysis.followups import FollowUps, distinct_roles
 from mixerscope.analysis.rules import (
     CARRIES,
+    MIN_DOCUMENTS,
     MIN_GAP,
     NOT_LEARNED,
     NOT_RETRIEVAL,
@@ -31,7 +34,7 @@ from mixerscope.analysis.rules import (
     mechanism_of,
 )
 from mixerscope.analysis.stats import Estimate, mean_estimate, proportion_estimate
-from mixerscope.errors import UserError
+from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions import DIRECTIONS, Cell, Grid
 from mixerscope.mixers import Mixer, Move
 from mixerscope.model import Model
@@ -104,12 +107,15 @@ def boundary_sites(model: Model) -> list[str]:
     return [*(f"blocks.{i}.resid_pre" for i in range(count)), f"blocks.{count - 1}.resid_post"]
 
 
-def verdict(grid: Grid, model: Model, slot: str = "key") -> Verdict:
-    """The verdict of a grid that holds, for this slot, every boundary, every role and both directions.
+def verdict(grid: Grid, model: Model, slot: str | None = None) -> Verdict:
+    """The verdict of a grid that holds, for this slot (default: its first), every boundary, role and direction.
 
     Who reads the key but not its value, or the value but not its key, does not retrieve. So the other one of the pair
     is corrupted too: as the grid did it or, where it did not, with tokens of other documents.
     """
+    slot = next(iter(grid.corrupted)) if slot is None else slot
+    if slot not in grid.corrupted:
+        raise UnknownName("slot in this grid", slot, grid.corrupted)
     gaps = {
         name: mean_estimate(grid.original.likelihood.double() - effects.likelihood.double())
         for name, effects in grid.corrupted.items()
@@ -125,6 +131,8 @@ def verdict(grid: Grid, model: Model, slot: str = "key") -> Verdict:
     reads, solves = gap.low > MIN_GAP, accuracy.low > SOLVES
     if not reads:
         return unnamed(NOT_RETRIEVAL if solves else NOT_LEARNED, _why_unread(slot, gap, accuracy, solves))
+    if len(grid.pairs) < MIN_DOCUMENTS:
+        return unnamed(UNDETERMINED, f"{len(grid.pairs)} documents are too few (needed: {MIN_DOCUMENTS})")
     for other in PAIR if solves else ():
         found = gaps[other] if other in gaps else reader.follow_ups.gap(other)
         if found is not None and found.high < MIN_GAP:
@@ -135,8 +143,8 @@ def verdict(grid: Grid, model: Model, slot: str = "key") -> Verdict:
     if unclear:
         return unnamed(UNDETERMINED, f"at {unclear[0].site}, {unclear[0].reason}", boundaries)
     carriers = [b.carrier for b in boundaries if b.carrier is not None]
-    if carriers[0] != slot or carriers[-1] != "query":
-        reason = f"the information should enter at the {slot} and leave at the query, not go {' → '.join(carriers)}"
+    if carriers[0] != slot or not torch.equal(grid.pairs.positions(carriers[-1]), grid.pairs.original.answers()[0]):
+        reason = f"the information should go from the {slot} to where the answer is read, not {' → '.join(carriers)}"
         return unnamed(UNDETERMINED, reason, boundaries)
 
     route = tuple(c for i, c in enumerate(carriers) if i == 0 or c != carriers[i - 1])

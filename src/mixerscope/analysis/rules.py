@@ -9,6 +9,9 @@ MIN_GAP = 0.01
 """Smallest difference in likelihood between original and corrupted documents that counts as reading the corrupted
 token; the published filter for associative recall (Figure 12b). The lower end of the interval must exceed it."""
 
+MIN_DOCUMENTS = 16
+"""Fewer documents than this are no evidence: intervals over a handful of them mean little."""
+
 CARRIES = 0.5
 """A role carries the information when the interval of its share lies above this, restoring and breaking alike. More
 than half leaves room for one role only, as long as shares add up; the published figures speak of the role with the

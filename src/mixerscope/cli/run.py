@@ -1,7 +1,7 @@
 """`mixerscope run`: one model, trained, taken apart and judged."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -23,6 +23,7 @@ def run(
     out: Path = Path("runs"),
     fresh: Annotated[bool, Parameter(negative=())] = False,
     threads: int = 1,
+    device: Literal["cpu", "cuda"] = "cpu",
 ) -> int:
     """Train one model, intervene on it and name its mechanism.
 
@@ -42,19 +43,21 @@ def run(
         Train even if the finished run is there.
     threads
         Cores torch may use; more than one can change the last bits of a result.
+    device
+        Where the model is trained; it is taken apart on the CPU.
     """
     from mixerscope.cli.settings import make_spec
     from mixerscope.cli.verdicts import diverged, verdict_table
 
     if threads < 1:
         raise UserError(f"--threads = {threads} should be at least 1")
-    result = finished_run(make_spec(_base(spec, task, arch), set_), out, fresh=fresh, threads=threads)
+    result = finished_run(make_spec(_base(spec, task, arch), set_), out, fresh=fresh, threads=threads, device=device)
     results().print(verdict_table([result]))
     results().print(f"the run is in {result.folder.path}", markup=False, soft_wrap=True)
     return 1 if diverged(result) else 0
 
 
-def finished_run(spec: "RunSpec", out: Path, *, fresh: bool, threads: int = 1) -> "RunResult":
+def finished_run(spec: "RunSpec", out: Path, *, fresh: bool, threads: int = 1, device: str = "cpu") -> "RunResult":
     """The run of a spec: found with every file intact, or made while progress is shown."""
     from mixerscope.cli.progress import following
     from mixerscope.runs import run, run_folder
@@ -65,7 +68,7 @@ def finished_run(spec: "RunSpec", out: Path, *, fresh: bool, threads: int = 1) -
         remarks().print(f"found the finished run {folder.path}, nothing to train", markup=False, soft_wrap=True)
         return run(spec, out)
     with following(spec.model.architecture) as progress:
-        return run(spec, out, progress, fresh=fresh, threads=threads)
+        return run(spec, out, progress, fresh=fresh, threads=threads, device=device)
 
 
 def _base(spec: Path | None, task: str | None, arch: str | None) -> dict[str, Any]:

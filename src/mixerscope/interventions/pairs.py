@@ -81,7 +81,7 @@ def make_pairs(task: Task, spec: InterventionSpec, data_seed: int) -> Pairs:
     original = task.sample(spec.documents, stream(data_seed, "pairs"), "test")
     corrupted: dict[str, Batch] = {}
     rivals: dict[str, Tensor] = {}
-    for slot in spec.slots:
+    for slot in spec.slots or task.slots[:1]:
         if slot not in task.slots:
             raise UnknownName("slot", slot, task.slots)
         rng = stream(data_seed, "corrupt", slot)

@@ -1,6 +1,6 @@
 """What one run is: a task, a model, how it is trained and how it is taken apart. Its hash is its name."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -10,6 +10,7 @@ from pydantic import (
     PlainSerializer,
     PositiveFloat,
     PositiveInt,
+    field_validator,
     model_validator,
 )
 
@@ -102,8 +103,8 @@ class InterventionSpec(Spec):
     """Which counterfactuals are made and how many documents measure them."""
 
     documents: PositiveInt = 320
-    slots: tuple[str, ...] = ("key",)
-    """Which token of the document is changed."""
+    slots: tuple[str, ...] = ()
+    """Which tokens of the document are changed, one at a time; left out, the first slot of the task."""
     symbols: Literal["query-class", "slot-class"] = "query-class"
     """What the changed token becomes: a symbol of the query's class (as published) or of the slot's own class."""
     avoid_present: bool = False
@@ -112,6 +113,13 @@ class InterventionSpec(Spec):
     """Documents in memory at once; changes no result beyond float rounding."""
     emergence: NonNegativeInt = 0
     """At how many log-spaced steps of training the route is measured as well; 0 for none."""
+
+    @field_validator("slots")
+    @classmethod
+    def _each_once(cls, slots: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(slots)) < len(slots):
+            raise ValueError(f"each slot is named once, got {', '.join(slots)}")
+        return slots
 
 
 class RunSpec(Spec):
@@ -127,6 +135,14 @@ class RunSpec(Spec):
     """Fixes the initialisation."""
     data_seed: NonNegativeInt = 0
     """Fixes the documents, their order and the counterfactuals."""
+
+    @model_validator(mode="after")
+    def _write_slots_out(self) -> Self:
+        """The resolved spec names the slots, so that leaving them out and writing them give the same id."""
+        if not self.interventions.slots:
+            filled = self.interventions.changed(slots=self.task.slots[:1])
+            object.__setattr__(self, "interventions", filled)  # the one moment before a spec is frozen
+        return self
 
     @property
     def run_id(self) -> str:
