@@ -60,7 +60,8 @@ def give_verdict(run_folder: RunFolder, mechanism: str, route: list[str], accura
     verdicts = read_json(run_folder.path / "verdicts.json")
     share = {"value": 0.912345, "low": 0.812345, "high": 0.987654, "n": 6}
     moves = [
-        {"block": i, "component": f"part {i}", "source": a, "target": b} for i, (a, b) in enumerate(pairwise(route))
+        {"block": i, "component": f"part {i}", "source": a, "target": b, "share": share}
+        for i, (a, b) in enumerate(pairwise(route))
     ]
     for verdict in verdicts.values():
         verdict.update(mechanism=mechanism, route=route, moves=moves, share=share, reason="")

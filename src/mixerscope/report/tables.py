@@ -3,6 +3,7 @@
 import base64
 import gzip
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
@@ -36,7 +37,7 @@ def _summary_row(group: TaskGroup, model: ModelResult, verdict: SlotVerdict | No
         "likelihood_interval": _interval(model.likelihood),
         "mechanism": verdict.mechanism if verdict else model.mechanism,
         "route": list(verdict.route) if verdict else [],
-        "moves": [vars(move) for move in verdict.moves] if verdict else [],
+        "moves": [asdict(move) for move in verdict.moves] if verdict else [],
         "share_restored": verdict.share.value if verdict and verdict.share else None,
         "interval": _interval(verdict.share if verdict else None),
         "reason": verdict.reason if verdict else "training gave a number that is not finite",
