@@ -180,6 +180,10 @@ class _Reader:
             for role in self.roles:
                 if Cell(self.slot, direction, site, role) not in self.grid.cells:
                     raise UserError(f"a verdict needs the cell {self.slot} / {direction} / {site} / {role} of the grid")
+        return self._located(site)
+
+    def _located(self, site: str) -> Boundary:
+        """The carrier among the roles that the grid has there, else an offset, else what was tried."""
         found = self._carrier(site)
         if found.carrier is not None or not found.restored or found.broken is not None:
             return found
@@ -247,8 +251,8 @@ class _Reader:
         for i, part in enumerate(parts):
             last = i == len(parts) - 1
             site = f"blocks.{block}.{part.site}"
-            here = target if last else self._carrier(site).carrier
-            if here is None:  # this site does not single out a role, so the next one speaks for both parts
+            here = target if last else self._located(site).carrier
+            if here is None:  # this site does not single out a place, so the next one speaks for both parts
                 unread.append(part.component)
             elif here != at:
                 component = " + ".join([*unread, part.component]) + self._head(site, layer.mixer, here)
