@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import rich.progress  # noqa: F401 - rich draws from `random` when it is first imported, which is not our doing
 import torch
 
 from mixerscope.spec import RunSpec

@@ -16,7 +16,7 @@ def pages(monkeypatch):
     """Stands in for the report; collects what it was asked for."""
     asked = []
 
-    def write_report(root, out=None):
+    def write_report(root, out=None, runs=None):
         asked.append(root)
         return out or root / "report.html"
 

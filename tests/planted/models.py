@@ -28,15 +28,15 @@ SHARP = 30.0
 
 @register("mixer", "planted/recall")
 class PlantedRecall(Mixer):
-    """A short convolution that brings key and value together two steps after the key, and a linear recurrence."""
+    """A short convolution that brings key and value together `lag` steps after the key, and a linear recurrence."""
 
     moves = (Move("short convolution", "conv_out"), Move("recurrence", "recall_out"))
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, lag: int = 2) -> None:
         super().__init__()
-        self.conv = ShortConv(2 * width, 3, bias=False)
+        self.conv = ShortConv(2 * width, lag + 1, bias=False)
         self.out = nn.Linear(width, width, bias=False)
-        self.conv_out = Site()  # [b, t, 2d]: the token two before, the token before
+        self.conv_out = Site()  # [b, t, 2d]: the token `lag` before, the token after that one
         self.recall_out = Site()  # [b, t, d]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -49,6 +49,14 @@ class PlantedRecall(Mixer):
     def state_size(self, length: int) -> int:
         width = self.out.in_features
         return width * width + 2 * 2 * width
+
+
+@register("mixer", "planted/late_recall")
+class LateRecall(PlantedRecall):
+    """The same, three steps after the key, where no role stands."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, lag=3)
 
 
 @register("mixer", "planted/fused_recall")
@@ -285,13 +293,13 @@ def direct_retriever(task: AR, seed: int, block: int, layers: int) -> Model:
 
 
 @torch.no_grad()
-def conv_recurrence(task: AR, seed: int) -> Model:
+def conv_recurrence(task: AR, seed: int, mixer_name: str = "planted/recall") -> Model:
     """One block: the convolution brings the key to the position after the value, the recurrence retrieves."""
     basis = Basis(task, seed)
-    model = _bare(task, basis, ("planted/recall",), "none")
+    model = _bare(task, basis, (mixer_name,), "none")
     mixer = model.layers()[0].mixer
-    mixer.conv.weight[: basis.width, 0] = 1.0  # two steps back
-    mixer.conv.weight[basis.width :, 1] = 1.0  # one step back
+    mixer.conv.weight[: basis.width, 0] = 1.0  # the key, as far back as the kernel goes
+    mixer.conv.weight[basis.width :, 1] = 1.0  # the value, one step less
     mixer.out.weight.copy_(3 * torch.eye(basis.width))
     return model
 

@@ -10,6 +10,7 @@ from mixerscope.interventions import Cell, interchange, make_pairs, plan_grid
 from mixerscope.model import build_model
 from mixerscope.spec import InterventionSpec, ModelSpec
 from tests.planted.models import (
+    conv_recurrence,
     direct_retriever,
     induction_transformer,
     lagged_induction,
@@ -167,3 +168,14 @@ def test_a_slot_the_grid_does_not_have_is_named():
     pairs = make_pairs(TASK, InterventionSpec(documents=16), data_seed=0)
     with pytest.raises(UnknownName, match="no slot in this grid named 'valeu'"):
         verdict(interchange(model, pairs), model, "valeu")
+
+
+def test_an_inner_route_through_a_place_that_is_no_role():
+    model = conv_recurrence(TASK, 0, "planted/late_recall")
+    pairs = make_pairs(TASK, InterventionSpec(documents=64, avoid_present=True), data_seed=0)
+    found = verdict(interchange(model, pairs), model)
+    assert found.mechanism == "direct retrieval"
+    assert [(m.component, m.source, m.target) for m in found.moves] == [
+        ("short convolution", "key", "key+3"),
+        ("recurrence", "key+3", "query"),
+    ]

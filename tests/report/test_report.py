@@ -7,17 +7,18 @@ import io
 import json
 import re
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import pytest
 
 from mixerscope.analysis import CARRIES, MECHANISMS, MIN_GAP, SHARE
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.report import save_chart, write_report
-from mixerscope.report.charts import MARKS, all_rows, heat_map, learning_curve
+from mixerscope.report.charts import MARKS, all_rows, emergence_chart, heat_map, learning_curve
 from mixerscope.report.data import gather
 from mixerscope.report.findings import GLOSS
 from mixerscope.runs import load_run
-from mixerscope.store import read_json, write_json
+from mixerscope.store import find_runs, read_json, write_json
 from mixerscope.tasks import AR
 
 from .conftest import change_rows, find_run, give_verdict
@@ -236,7 +237,7 @@ def test_cells_that_are_not_numbers_are_marked_and_explained(folder):
 
 def test_the_example_is_a_measured_pair(folder):
     root = folder("based")
-    [group] = gather(root)
+    [group] = gather(find_runs(root))
     example = group.example
     assert example is not None
     [twin] = example.twins.values()
@@ -256,7 +257,7 @@ def test_no_example_is_shown_that_was_not_measured(folder):
     provenance = read_json(run_folder.path / "provenance.json")
     write_json(run_folder.path / "provenance.json", {**provenance, "pairs_sha256": "0" * 64})
     run_folder.seal()
-    assert gather(root)[0].example is None
+    assert gather(find_runs(root))[0].example is None
     assert "One of the measured pairs" not in page_of(root).visible()
 
 
@@ -324,7 +325,7 @@ def test_a_tampered_file_is_refused(folder, name):
 
 
 def test_charts_are_valid_and_can_be_saved_without_a_browser(folder, tmp_path):
-    [group] = gather(folder("based"))
+    [group] = gather(find_runs(folder("based")))
     [model] = group.models
     assert model.verdict is not None
     sites = all_rows(model, model.verdict)
@@ -349,3 +350,22 @@ def test_a_task_solved_without_retrieval_is_said_so(folder):
     page = page_of(root)
     assert page.headline() == "Solved without retrieval"
     assert not any("boundaries" in id for id in json.loads(page.script("charts")))
+
+
+def test_emergence_is_drawn_from_where_the_model_reads_the_token():
+    site = {"slot": "key", "site": "blocks.1.resid_pre", "role": "value"}
+    rows = [
+        {**site, "step": 0, "share": None, "accuracy": 0.1},
+        {**site, "step": 8, "share": 0.9, "accuracy": 0.5},
+        {**site, "step": 8, "site": "blocks.0.resid_pre", "share": 0.3, "accuracy": 0.5},
+    ]
+    spec = SimpleNamespace(model=SimpleNamespace(layers=2))
+    model = SimpleNamespace(emergence=rows, label="based", run=SimpleNamespace(spec=spec))
+    chart = emergence_chart(model, "key")
+    assert chart.datasets["emergence"] == [
+        {"step": 8, "what": "value", "value": 0.9},
+        {"step": 0, "what": "accuracy", "value": 0.1},
+        {"step": 8, "what": "accuracy", "value": 0.5},
+    ]
+    assert "value 0.90, accuracy 0.50" in chart.description
+    assert emergence_chart(SimpleNamespace(emergence=rows[:1], label="based", run=model.run), "key") is None

@@ -33,5 +33,6 @@ def demo(*, fresh: Annotated[bool, Parameter(negative=())] = False, out: Path = 
             missed = True
             said = "diverged" if reached is None else f"reached {reached:.1%} accuracy"
             console.print(f"{run.spec.model.architecture} {said}, short of the demo's {experiment.ACCURACY:.0%}")
-    console.print(f"report: {write_report(out)}", markup=False, soft_wrap=True)
+    page = write_report(out, runs=[run.folder for run in runs])
+    console.print(f"report: {page}", markup=False, soft_wrap=True)
     return 1 if missed else 0

@@ -25,6 +25,7 @@ INK = {"strong_ink": "#ffffff", "weak_ink": "#1c2430", "edge": "#b9c1cc", "alarm
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's colours, which stay apart for colour-blind readers; beyond six, dashes tell lines apart."""
 DASHES = ([1, 0], [6, 3], [2, 2])
+ACCURACY = "accuracy"
 RAMP = ("#f1f4f9", "#9cc3e6", "#2f7fc1", "#0b3f78")
 
 Chart = alt.LayerChart | alt.FacetChart | alt.VConcatChart
@@ -180,6 +181,37 @@ def learning_curve(models: Sequence[ModelResult], metric: str, title: str, perce
     chart.width, chart.height, chart.description = "container", CURVE_HEIGHT, description
     chart.title = alt.TitleParams(title, anchor="start", fontSize=12)
     chart.datasets = {"curve": rows}
+    return chart
+
+
+def emergence_chart(model: ModelResult, slot: str) -> Chart | None:
+    """The share of each role between the blocks against steps, with the accuracy; None where nothing was measured."""
+    inner = {f"blocks.{i}.resid_pre" for i in range(1, model.run.spec.model.layers)}
+    seen = [row for row in model.emergence if row.get("slot") == slot and row["site"] in inner]
+    shares = [{"step": r["step"], "what": r["role"], "value": r["share"]} for r in seen if r["share"] is not None]
+    if not shares:
+        return None
+    roles = list(dict.fromkeys(row["role"] for row in seen))
+    accuracy = {row["step"]: row["accuracy"] for row in seen}
+    rows = [*shares, *({"step": step, "what": ACCURACY, "value": value} for step, value in accuracy.items())]
+    names = [*roles, ACCURACY]
+    colours = [*(SERIES[i % len(SERIES)] for i in range(len(roles))), "#808890"]
+    dashes = [*([1, 0] for _ in roles), [5, 3]]
+    legend = alt.Legend(title=None, orient="bottom", columns=3, symbolType="stroke")
+    base = alt.Chart(alt.NamedData("emergence")).encode(
+        x=alt.X("step:Q", title="training steps", scale=alt.Scale(type="symlog"), axis=alt.Axis(grid=False)),
+        y=alt.Y("value:Q", title=None, scale=alt.Scale(domain=[-0.1, 1.1], clamp=True), axis=alt.Axis(tickCount=5)),
+        color=alt.Color("what:N", scale=alt.Scale(domain=names, range=colours), legend=legend),
+        strokeDash=alt.StrokeDash("what:N", scale=alt.Scale(domain=names, range=dashes), legend=legend),
+        tooltip=[alt.Tooltip("what:N"), alt.Tooltip("step:Q"), alt.Tooltip("value:Q", format=".3f")],
+    )
+    chart = alt.layer(base.mark_line(strokeWidth=2), base.mark_point(filled=True, size=28, opacity=1))
+    last = {row["what"]: row["value"] for row in rows}
+    ends = ", ".join(f"{name} {last[name]:.2f}" for name in names if name in last)
+    chart.description = f"{model.label}: share restored between the blocks against training steps; at the end: {ends}."
+    chart.width, chart.height = "container", CURVE_HEIGHT
+    chart.title = alt.TitleParams(model.label, anchor="start", fontSize=12)
+    chart.datasets = {"emergence": rows}
     return chart
 
 

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from mixerscope.analysis import Estimate, RouteMove
@@ -14,7 +13,7 @@ from mixerscope.model import build_model, parameter_count
 from mixerscope.registry import TASKS
 from mixerscope.runs import RunResult, load_run
 from mixerscope.spec import canonical_json
-from mixerscope.store import find_runs
+from mixerscope.store import RunFolder
 
 DIVERGED = "diverged"
 
@@ -58,6 +57,8 @@ class ModelResult:
     verdicts: tuple[SlotVerdict, ...]
     cells: list[dict[str, Any]]
     curve: list[dict[str, Any]]
+    emergence: list[dict[str, Any]]
+    """Shares at the block boundaries during training; empty where the run did not look."""
     self_test: SelfTest | None
     provenance: dict[str, Any]
 
@@ -123,9 +124,9 @@ class TaskGroup:
     example: Example | None
 
 
-def gather(root: Path) -> list[TaskGroup]:
-    """The finished runs of a folder by task, by architecture and then by what tells runs of one architecture apart."""
-    runs = sorted((load_run(folder.path) for folder in find_runs(root)), key=_order)
+def gather(folders: Sequence[RunFolder]) -> list[TaskGroup]:
+    """Finished runs by task, by architecture and then by what tells runs of one architecture apart."""
+    runs = sorted((load_run(folder.path) for folder in folders), key=_order)
     by_task: dict[str, list[RunResult]] = defaultdict(list)
     for run in runs:
         by_task[_task_key(run)].append(run)
@@ -200,6 +201,7 @@ def _model(run: RunResult, label: str, seeds: int) -> ModelResult:
         verdicts=tuple(_verdict(v) for v in run.json("verdicts").values()) if measured else (),
         cells=run.cells() if measured else [],
         curve=run.curve(),
+        emergence=run.emergence() if run.spec.interventions.emergence else [],
         self_test=_self_test(run.json("self_test")) if measured else None,
         provenance=run.json("provenance"),
     )

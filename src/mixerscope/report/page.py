@@ -18,6 +18,7 @@ from mixerscope.report.charts import (
     Chart,
     all_rows,
     boundary_rows,
+    emergence_chart,
     heat_map,
     heat_map_text,
     learning_curve,
@@ -26,18 +27,19 @@ from mixerscope.report.data import TaskGroup, gather
 from mixerscope.report.findings import GLOSS, SAME_ACCURACY, finding, page_headline
 from mixerscope.report.numbers import FILTERS
 from mixerscope.report.tables import csv_files, summary_rows
-from mixerscope.store import make_folder, write_bytes, write_json
+from mixerscope.store import RunFolder, find_runs, make_folder, write_bytes, write_json
 
 REPORT, SUMMARY = "report.html", "summary.json"
 
 
-def write_report(root: Path | str, out: Path | str | None = None) -> Path:
+def write_report(root: Path | str, out: Path | str | None = None, runs: Sequence[RunFolder] | None = None) -> Path:
     """Writes the page over the finished runs below `root` and returns its path; `summary.json` goes beside it.
 
-    `out` is the page's path, or a folder that receives `report.html`; by default `root`.
+    `out` is the page's path, or a folder that receives `report.html`; by default `root`. With `runs` the page is over
+    these runs alone, whatever else lies in the folder.
     """
     root = Path(root)
-    groups = gather(root)
+    groups = gather(find_runs(root) if runs is None else runs)
     out = root if out is None else Path(out)
     out = out / REPORT if out.is_dir() else out
     html = render(groups)
@@ -101,9 +103,16 @@ def _section(index: int, group: TaskGroup, charts: dict[str, dict[str, Any]]) ->
     for metric, title in (("accuracy", "Accuracy on the dev set"), ("loss", "Training loss (nats per answer)")):
         curves[metric] = f"curve-{index}-{metric}"
         charts[curves[metric]] = _spec(learning_curve(group.models, metric, title, percent=metric == "accuracy"))
+    emergence = {}
+    for m, model in enumerate(group.models):
+        chart = emergence_chart(model, model.verdict.slot) if model.verdict and model.emergence else None
+        if chart is not None:
+            emergence[f"emergence-{index}-{m}"] = _spec(chart)
+    charts |= emergence
     return {
         "group": group,
         "finding": finding(group),
+        "emergence": {id: spec["description"] for id, spec in emergence.items()},
         "maps": maps,
         "curves": curves,
         "descriptions": {id: charts[id]["description"] for id in curves.values()},

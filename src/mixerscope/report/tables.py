@@ -67,6 +67,7 @@ def csv_files(groups: Sequence[TaskGroup]) -> dict[str, str]:
         "summary.csv": [_flat(row) for row in summary_rows(groups)],
         "cells.csv": [row for model in models for row in keyed(model, model.cells)],
         "curves.csv": [row for model in models for row in keyed(model, model.curve)],
+        "emergence.csv": [row for model in models for row in keyed(model, model.emergence)],
     }
     return {name: _packed(rows) for name, rows in tables.items() if rows}
 
