@@ -1,9 +1,9 @@
 """The published interchange grid, by our engine with its self-test on, by pyvene and by nnsight.
 
 Per slot (2), component (6; 4 for Mamba), layer (2) and role (5) one cell; 64 documents of 37 tokens, vocabulary 8196.
-All tools run in one process on one thread under the same allocator, one after the other in each round, on the same model
-and pairs; CPU time of the process is counted, so that waiting for a busy machine is not. Every cell of every tool must agree with ours per
-document; a control at the wrong position shows that the comparison could have failed.
+All tools run in one process on one thread under the same allocator, one after the other in each round, on the same
+model and pairs; CPU time of the process is counted, so that waiting for a busy machine is not. Every cell of every
+tool must agree with ours per document; a control at the wrong position shows that the comparison could have failed.
 
     make bench-interventions
 """
