@@ -179,3 +179,22 @@ def test_an_inner_route_through_a_place_that_is_no_role():
         ("short convolution", "key", "key+3"),
         ("recurrence", "key+3", "query"),
     ]
+
+
+@pytest.mark.parametrize(("scale", "mechanism"), [(0.008, "not retrieval"), (0.05, "induction")])
+def test_the_gap_must_exceed_the_published_filter(scale: float, mechanism: str):
+    """The same shares on a smaller gap: below 0.01 in likelihood the corrupted token does not count as read."""
+    model = induction_transformer(TASK, 0)
+    pairs = make_pairs(TASK, InterventionSpec(documents=64, avoid_present=True), data_seed=0)
+    grid = interchange(model, pairs)
+
+    def shrunk(effects):
+        return replace(effects, likelihood=0.5 + scale * effects.likelihood)
+
+    smaller = replace(
+        grid,
+        original=shrunk(grid.original),
+        corrupted={slot: shrunk(effects) for slot, effects in grid.corrupted.items()},
+        cells={cell: replace(m, effects=shrunk(m.effects)) for cell, m in grid.cells.items()},
+    )
+    assert verdict(smaller, model).mechanism == mechanism

@@ -73,13 +73,15 @@ def test_a_diverged_member_is_reported_and_harms_no_other():
 
 
 def test_stops_at_the_wished_accuracy_with_the_weights_of_that_step():
-    spec = tiny_spec("attention", stop_at_accuracy=1e-9, steps=9)
+    spec = tiny_spec("attention", stop_at_accuracy=1e-9, steps=9, eval_documents=500, schedule="constant")
     [member] = train_cohort([spec])
-    reached = [point for point in member.history if point.accuracy > 0]
-    if reached:
-        assert (member.outcome, member.steps) == ("reached", reached[0].step)
-    else:
-        assert (member.outcome, member.steps) == ("finished", 9)
+    first = next(point.step for point in member.history if point.accuracy > 0)
+    assert (member.outcome, member.steps) == ("reached", first)
+    assert 0 < first < 9
+    # With a constant rate and no warm-up, a run of just so many steps ends with the same weights.
+    [short] = train_cohort([spec.changed(train=spec.train.changed(steps=first, stop_at_accuracy=None))])
+    assert (short.outcome, short.steps) == ("finished", first)
+    assert all(torch.equal(member.weights[name], weight) for name, weight in short.weights.items())
 
 
 def test_same_seed_same_bytes_whatever_the_global_state():
