@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
+from mixerscope.machine import Machine
 from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
@@ -132,7 +133,7 @@ def parity(architecture: str, steps: int = 20) -> float:
     )
     specs = [spec.changed(train=spec.train.changed(lr=rate)) for rate in (1e-4, 1e-3)]
     worst = 0.0
-    for cpu, gpu in zip(train_cohort(specs), train_cohort(specs, device="cuda"), strict=True):
+    for cpu, gpu in zip(train_cohort(specs), train_cohort(specs, machine=Machine("cuda")), strict=True):
         for name, weight in cpu.weights.items():
             worst = max(worst, ((gpu.weights[name] - weight).abs().max() / weight.abs().max().clamp(min=1e-3)).item())
     return worst
@@ -141,7 +142,7 @@ def parity(architecture: str, steps: int = 20) -> float:
 def repeatable(architecture: str) -> bool:
     """Whether two runs on the GPU end with the same bits."""
     spec = small_spec().changed(model={"architecture": architecture, "width": 16, "max_length": 16})
-    first, second = (train_cohort([spec], device="cuda")[0].weights for _ in range(2))
+    first, second = (train_cohort([spec], machine=Machine("cuda"))[0].weights for _ in range(2))
     return all(torch.equal(first[name], second[name]) for name in first)
 
 

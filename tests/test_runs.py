@@ -9,6 +9,7 @@ import torch
 from mixerscope.analysis import BEST, SHARE, boundary_sites
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.interventions import METRICS, make_pairs
+from mixerscope.machine import Machine
 from mixerscope.randomness import stream
 from mixerscope.runs import load_run, run, run_folder
 from mixerscope.spec import RunSpec
@@ -230,5 +231,5 @@ def test_every_task_runs_with_its_own_slots(tmp_path, task: str):
 def test_a_device_that_is_not_there_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="no CUDA device"):
-        run(tiny_spec("attention"), tmp_path / "out", device="cuda")
+        run(tiny_spec("attention"), tmp_path / "out", machine=Machine("cuda"))
     assert not (tmp_path / "out").exists()

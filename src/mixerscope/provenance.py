@@ -8,18 +8,21 @@ from typing import Any
 
 import torch
 
+from mixerscope.machine import Machine
+
 PACKAGES = ("mixerscope", "torch", "numpy", "pydantic", "safetensors")
 
 
-def provenance(device: str) -> dict[str, Any]:
-    """`device` is where the model was trained; weights are float32 everywhere."""
+def provenance(machine: Machine) -> dict[str, Any]:
+    """What is the same for all runs on a machine."""
     return {
         "packages": {name: _version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "device": device if device == "cpu" else torch.cuda.get_device_name(device),
-        "threads": torch.get_num_threads(),
-        "dtype": "float32",
+        "device": "cpu" if machine.device == "cpu" else torch.cuda.get_device_name(machine.device),
+        "threads": machine.threads,
+        "kernels": machine.kernels,
+        "compiled": machine.compile,
         "git": _git(),
     }
 

@@ -1,18 +1,17 @@
 """A run, from spec to folder: train, evaluate, intervene, judge. The only place where compute meets disk."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from mixerscope.analysis import cell_rows, mean_estimate, observe, proportion_estimate, verdict
 from mixerscope.errors import UserError
 from mixerscope.interventions import Grid, Pairs, interchange, make_pairs
+from mixerscope.machine import CPU, Machine, torch_threads
 from mixerscope.model import Model, build_model, load_weights, parameter_count
 from mixerscope.provenance import provenance
 from mixerscope.randomness import stream
@@ -88,38 +87,19 @@ def run(
     root: str | Path,
     progress: Progress | None = None,
     fresh: bool = False,
-    threads: int = 1,
-    device: str = "cpu",
+    machine: Machine = CPU,
 ) -> RunResult:
-    """The finished run of a spec below `root`: loaded if it is there, made if it is not.
-
-    One thread is the default because sums over several are added up in another order: with one, the same spec gives
-    the same bytes whatever the number of cores, and models this small are no slower. `device` is where the model is
-    trained; it is taken apart on the CPU.
-    """
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("torch finds no CUDA device here; train on the CPU, which is the default")
+    """The finished run of a spec below `root`: loaded if it is there, made if it is not."""
     check_runnable(spec)
     folder = run_folder(spec, Path(root))
     if folder.finished and not fresh:
         return load_run(folder.path)
-    with torch_threads(threads):
-        _make(spec, folder, progress, device)
+    with torch_threads(machine.threads):
+        _make(spec, folder, progress, machine)
     return load_run(folder.path)
 
 
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Sets the number of threads torch computes with, and sets it back."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _make(spec: RunSpec, folder: RunFolder, progress: Progress | None, device: str) -> None:
+def _make(spec: RunSpec, folder: RunFolder, progress: Progress | None, machine: Machine) -> None:
     pairs = make_pairs(spec.task, spec.interventions, spec.data_seed)  # before anything is written: it may refuse
     folder.begin()
     write_json(folder.path / "spec.json", spec.model_dump(mode="json"))
@@ -135,13 +115,13 @@ def _make(spec: RunSpec, folder: RunFolder, progress: Progress | None, device: s
             progress("intervene", done, total, "")
 
     emergence = _Emergence(spec, pairs) if spec.interventions.emergence else None
-    [member] = train_cohort([spec], training, observer=emergence.observer() if emergence else None, device=device)
+    [member] = train_cohort([spec], training, emergence.observer() if emergence else None, machine)
     trained = time.perf_counter()
     _write_training(folder, member)
     if emergence is not None:
         emergence.finish(folder, member)
     hashes = {"data_sha256": member.data_sha256, "pairs_sha256": pairs.sha256()}
-    write_json(folder.path / "provenance.json", {**provenance(device), **hashes})
+    write_json(folder.path / "provenance.json", {**provenance(machine), **hashes})
     if member.outcome != "diverged":
         model = build_model(spec.model, spec.task.vocab_size, spec.seed)
         load_weights(model, member.weights)

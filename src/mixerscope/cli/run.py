@@ -9,6 +9,7 @@ from mixerscope.cli.console import remarks, results
 from mixerscope.errors import UserError
 
 if TYPE_CHECKING:
+    from mixerscope.machine import Machine
     from mixerscope.runs import RunResult
     from mixerscope.spec import RunSpec
 
@@ -48,18 +49,19 @@ def run(
     """
     from mixerscope.cli.settings import make_spec
     from mixerscope.cli.verdicts import diverged, verdict_table
+    from mixerscope.machine import Machine
 
-    if threads < 1:
-        raise UserError(f"--threads = {threads} should be at least 1")
-    result = finished_run(make_spec(_base(spec, task, arch), set_), out, fresh=fresh, threads=threads, device=device)
+    machine = Machine(device, threads)
+    result = finished_run(make_spec(_base(spec, task, arch), set_), out, fresh=fresh, machine=machine)
     results().print(verdict_table([result]))
     results().print(f"the run is in {result.folder.path}", markup=False, soft_wrap=True)
     return 1 if diverged(result) else 0
 
 
-def finished_run(spec: "RunSpec", out: Path, *, fresh: bool, threads: int = 1, device: str = "cpu") -> "RunResult":
+def finished_run(spec: "RunSpec", out: Path, *, fresh: bool, machine: "Machine | None" = None) -> "RunResult":
     """The run of a spec: found with every file intact, or made while progress is shown."""
     from mixerscope.cli.progress import following
+    from mixerscope.machine import CPU
     from mixerscope.runs import run, run_folder
 
     folder = run_folder(spec, out)
@@ -68,7 +70,7 @@ def finished_run(spec: "RunSpec", out: Path, *, fresh: bool, threads: int = 1, d
         remarks().print(f"found the finished run {folder.path}, nothing to train", markup=False, soft_wrap=True)
         return run(spec, out)
     with following(spec.model.architecture) as progress:
-        return run(spec, out, progress, fresh=fresh, threads=threads, device=device)
+        return run(spec, out, progress, fresh=fresh, machine=machine or CPU)
 
 
 def _base(spec: Path | None, task: str | None, arch: str | None) -> dict[str, Any]:

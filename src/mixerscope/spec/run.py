@@ -93,6 +93,8 @@ class TrainSpec(Spec):
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the steps over which the learning rate rises from zero."""
     weight_decay: NonNegativeFloat = 0.0
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    """`tf32`: float32 whose matrix products are rounded to 10 bits on a GPU. `bfloat16`: weights and moments too."""
     eval_every: PositiveInt = 1000
     eval_documents: PositiveInt = 320
     stop_at_accuracy: float | None = Field(default=None, gt=0, le=1)

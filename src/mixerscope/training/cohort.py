@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.errors import UserError
+from mixerscope.machine import CPU, Machine
 from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec, TrainSpec
@@ -74,14 +75,14 @@ def check_stackable(specs: list[RunSpec]) -> None:
 def train_cohort(
     specs: list[RunSpec],
     progress: Progress | None = None,
-    dtype: torch.dtype = torch.float32,
     observer: Observer | None = None,
-    device: torch.device | str = "cpu",
+    machine: Machine = CPU,
+    dtype: torch.dtype = torch.float32,
 ) -> list[Member]:
     """Trains all members and returns them with their final weights and learning curves."""
     check_stackable(specs)
     task: Task = specs[0].task
-    train, data_seed, device = specs[0].train, specs[0].data_seed, torch.device(device)
+    train, data_seed, device = specs[0].train, specs[0].data_seed, torch.device(machine.device)
     data = task.sample(train.documents, stream(data_seed, "train"), "train")
     dev = task.single_query().sample(train.eval_documents, stream(data_seed, "dev"), "dev")
     models = [build_model(spec.model, task.vocab_size, spec.seed).to(dtype) for spec in specs]
