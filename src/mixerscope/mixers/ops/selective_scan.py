@@ -1,17 +1,23 @@
 """The selective scan: s_t = exp(dt_t A) * s_{t-1} + dt_t u_t B_t^T,  y_t = s_t C_t.
 
 One operator with a leading stack axis, so that it has one batching rule and one gradient whether it runs for one
-model or for a cohort, and so that a faster body can replace this one without touching a mixer.
-Shapes: u, dt [m, b, t, e]; a [m, e, n]; b, c [m, b, t, n]; states [t, m, b, e, n].
+model or for a cohort, and two bodies: the plain one here, which is the definition, and a kernel.
+Shapes: u, dt [m, b, t, e]; a [m, e, n]; b, c [m, b, t, n]; kept states [t // stride, m, b, e, n].
 """
 
 import torch
 from torch import Tensor
 
+from mixerscope.kernels import body
+
+STRIDE_ON_GPU = 5
+"""As many states as the kernel of the backward pass has room for in registers."""
+
 
 def selective_scan(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """y [batch, t, e] for u, dt [batch, t, e]; a [e, n]; b, c [batch, t, n], from a zero state."""
-    return _scan(u[None], dt[None], a[None], b[None], c[None])[0][0]
+    # States are kept for the backward pass only: without gradients there is none.
+    return _scan(u[None], dt[None], a[None], b[None], c[None], torch.is_grad_enabled())[0][0]
 
 
 def selective_scan_at(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, at: Tensor) -> Tensor:
@@ -29,27 +35,47 @@ def selective_scan_at(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, at
 
 
 @torch.library.custom_op("mixerscope::selective_scan", mutates_args=())
-def _scan(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    # Position by position, so that one state at a time is in the processor's cache: twice as fast as whole tensors.
-    dt_, x, b_, c_ = (_by_position(tensor) for tensor in (dt, dt * u, b, c))
-    states = u.new_empty(u.shape[2], *u.shape[:2], *a.shape[1:])
-    y: list[Tensor] = []
-    for t in range(u.shape[2]):
-        state = torch.mul(x[t].unsqueeze(-1), b_[t].unsqueeze(-2), out=states[t])
-        if t:
-            state.addcmul_(_decay(dt_[t], a), states[t - 1])
-        y.append(torch.matmul(state, c_[t].unsqueeze(-1)).squeeze(-1))
-    return torch.stack(y, 2), states
+def _scan(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+    inputs = (u, dt, a, b, c, _stride(u), keep)
+    return body("selective_scan", inputs, plain_scan)(*inputs)
 
 
 @torch.library.custom_op("mixerscope::selective_scan_backward", mutates_args=())
 def _scan_backward(
-    grad: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, states: Tensor
+    grad: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    grad_, dt_, x, b_, c_ = (_by_position(tensor) for tensor in (grad, dt, dt * u, b, c))
-    length = u.shape[2]
+    inputs = (grad, u, dt, a, b, c, kept, _stride(u))
+    return body("selective_scan_backward", inputs, plain_scan_backward)(*inputs)
+
+
+def plain_scan(
+    u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, stride: int, keep: bool
+) -> tuple[Tensor, Tensor]:
+    """y [m, b, t, e] and, if they are to be kept, the states after every `stride` positions."""
+    # Position by position, so that one state at a time is in the processor's cache: twice as fast as whole tensors.
+    u_, dt_, b_, c_ = (_by_position(tensor) for tensor in (u, dt, b, c))
+    x, a_ = dt_ * u_, _wide(a)
+    kept = x.new_empty(_kept_shape(u, a, stride, keep))
+    state = x  # of the position before; the first has none
+    y: list[Tensor] = []
+    for t in range(len(x)):
+        place = kept[t // stride] if keep and (t + 1) % stride == 0 else None
+        written = torch.mul(x[t].unsqueeze(-1), b_[t].unsqueeze(-2), out=place)
+        state = written.addcmul_(_decay(dt_[t], a_), state) if t else written
+        y.append(torch.matmul(state, c_[t].unsqueeze(-1)).squeeze(-1))
+    return torch.stack(y, 2).to(u.dtype), kept
+
+
+def plain_scan_backward(
+    grad: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor, stride: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of u, dt, a, b and c."""
+    states = kept if stride == 1 else plain_scan(u, dt, a, b, c, 1, True)[1]
+    grad_, u_, dt_, b_, c_ = (_by_position(tensor) for tensor in (grad, u, dt, b, c))
+    x, a_ = dt_ * u_, _wide(a)
+    length = len(x)
     grad_x, grad_decay, grad_b, grad_c = ([grad] * length for _ in range(4))
-    grad_a = torch.zeros_like(a)
+    grad_a = torch.zeros_like(a_)
     g = grad_[-1].unsqueeze(-1) * c_[-1].unsqueeze(-2)  # dL/ds_t, [m, b, e, n]
     for t in range(length - 1, -1, -1):
         grad_x[t] = torch.matmul(g, b_[t].unsqueeze(-1)).squeeze(-1)
@@ -58,19 +84,40 @@ def _scan_backward(
         if t == 0:
             grad_decay[t] = torch.zeros_like(grad_[t])
             continue
-        g = g * _decay(dt_[t], a)
+        g = g * _decay(dt_[t], a_)
         through_decay = g * states[t - 1]  # dL/d(dt_t A)
-        grad_decay[t] = (through_decay * a[:, None]).sum(-1)
+        grad_decay[t] = (through_decay * a_[:, None]).sum(-1)
         grad_a += through_decay.mul_(dt_[t].unsqueeze(-1)).sum(1)
         g.addcmul_(grad_[t - 1].unsqueeze(-1), c_[t - 1].unsqueeze(-2))
     through_input = torch.stack(grad_x, 2)
     grad_dt = u * through_input + torch.stack(grad_decay, 2)
-    return dt * through_input, grad_dt, grad_a, torch.stack(grad_b, 2), torch.stack(grad_c, 2)
+    found = (dt * through_input, grad_dt, grad_a, torch.stack(grad_b, 2), torch.stack(grad_c, 2))
+    of_u, of_dt, of_a, of_b, of_c = (x.to(like.dtype) for x, like in zip(found, (u, dt, a, b, c), strict=True))
+    return of_u, of_dt, of_a, of_b, of_c
+
+
+def _stride(u: Tensor) -> int:
+    """Every how many positions a state is kept for the backward pass.
+
+    A processor reads them all again, which is quicker there than making them once more; on a GPU memory is what is
+    slow. It follows from the device alone, because the compiler has to know the shape without running anything.
+    """
+    return STRIDE_ON_GPU if u.device.type == "cuda" else 1
+
+
+def _kept_shape(u: Tensor, a: Tensor, stride: int, keep: bool) -> tuple[int, ...]:
+    models, documents, length, channels = u.shape
+    return length // stride if keep else 0, models, documents, channels, a.shape[-1]
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """In float32 at least: a state that takes in hundreds of positions is not kept in bfloat16."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def _by_position(tensor: Tensor) -> Tensor:
-    """[m, b, t, ...] -> [t, m, b, ...]."""
-    return tensor.movedim(2, 0).contiguous()
+    """[m, b, t, ...] -> [t, m, b, ...], in float32 at least."""
+    return _wide(tensor).movedim(2, 0).contiguous()
 
 
 def _decay(dt: Tensor, a: Tensor) -> Tensor:
@@ -79,26 +126,30 @@ def _decay(dt: Tensor, a: Tensor) -> Tensor:
 
 
 @_scan.register_fake
-def _(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(u), u.new_empty(u.shape[2], *u.shape[:2], *a.shape[1:])
+def _(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+    kept = _kept_shape(u, a, _stride(u), keep)
+    return u.new_empty(u.shape), u.new_empty(kept, dtype=torch.promote_types(u.dtype, torch.float32))
 
 
 @_scan_backward.register_fake
 def _(
-    grad: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, states: Tensor
+    grad: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return torch.empty_like(u), torch.empty_like(dt), torch.empty_like(a), torch.empty_like(b), torch.empty_like(c)
+    of_u, of_dt, of_a, of_b, of_c = (x.new_empty(x.shape) for x in (u, dt, a, b, c))
+    return of_u, of_dt, of_a, of_b, of_c
 
 
 def _save(ctx, inputs, output) -> None:  # noqa: ANN001
-    ctx.save_for_backward(*inputs, output[1])
+    *tensors, keep = inputs
+    assert keep, "a scan that kept no states has no gradient"
+    ctx.save_for_backward(*tensors, output[1])
     # The states are returned for the backward pass alone.
     ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx, grad_y, grad_states):  # noqa: ANN001, ANN202
-    assert grad_states is None, "the saved states are not a differentiable output"
-    return _scan_backward(grad_y, *ctx.saved_tensors)
+def _differentiate(ctx, grad_y, grad_kept):  # noqa: ANN001, ANN202
+    assert grad_kept is None, "the kept states are not a differentiable output"
+    return *_scan_backward(grad_y, *ctx.saved_tensors), None
 
 
 _scan.register_autograd(_differentiate, setup_context=_save)
@@ -113,5 +164,6 @@ def _stack(tensor: Tensor, dim: int | None, size: int) -> Tensor:
 @_scan.register_vmap
 def _(info, in_dims, *inputs):  # noqa: ANN001, ANN202
     size = info.batch_size
-    y, states = _scan(*(_stack(x, dim, size) for x, dim in zip(inputs, in_dims, strict=True)))
-    return (y.unflatten(0, (size, -1)), states.unflatten(1, (size, -1))), (0, 1)
+    *tensors, keep = inputs
+    y, kept = _scan(*(_stack(x, dim, size) for x, dim in zip(tensors, in_dims[:-1], strict=True)), keep)
+    return (y.unflatten(0, (size, -1)), kept.unflatten(1, (size, -1))), (0, 1)

@@ -1,0 +1,181 @@
+"""Which body an operator runs: the plain one, or a kernel that agreed with it on this device and these shapes."""
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from mixerscope.kernels.verdicts import recall, remember
+
+KERNELS = {
+    "selective_scan": "mixerscope.kernels.selective_scan:forward",
+    "selective_scan_backward": "mixerscope.kernels.selective_scan:backward",
+}
+"""Operator to module and function. The module imports Triton, so it is imported when it is first wanted."""
+
+TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+"""Relative L2 error that each output may have against the plain body in float64; other types stay plain."""
+
+KERNEL = "kernel"
+Outputs = Tensor | tuple[Tensor, ...]
+
+_lock = threading.RLock()
+_chosen: dict[tuple, str] = {}
+_used: dict[str, dict[str, None]] = {}
+_warned: set[str] = set()
+_plain_wanted = 0
+
+
+def body(name: str, inputs: Sequence[Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    """`plain`, or the kernel of this name with the same arguments if it agrees with `plain` on `inputs`.
+
+    Numbers among the inputs are handed on; they may not change what is computed in another way than shapes do. The
+    first time shapes and types are seen, kernel and plain body both run: not while a CUDA graph is being captured.
+    """
+    verdict = _reason_for_plain(inputs) or _verdict(name, inputs, plain)
+    _used.setdefault(name, {}).setdefault(verdict)
+    return _kernel(name) if verdict == KERNEL else plain
+
+
+@contextmanager
+def switched(to: Literal["auto", "plain"]) -> Iterator[None]:
+    """While any `switched("plain")` is open, in whatever thread, all operators run their plain bodies.
+
+    For the process and not for the thread: gradients of what one thread computed are computed in another.
+    """
+    global _plain_wanted
+    step = 1 if to == "plain" else 0
+    with _lock:
+        _plain_wanted += step
+    try:
+        yield
+    finally:
+        with _lock:
+            _plain_wanted -= step
+
+
+def used() -> dict[str, str]:
+    """What each operator that ran in this process ran as: `kernel`, or `plain` and why; both if shapes differed."""
+    return {name: "; ".join(verdicts) for name, verdicts in sorted(_used.items())}
+
+
+def _reason_for_plain(inputs: Sequence[Any]) -> str | None:
+    if _plain_wanted:
+        return "plain: asked for"
+    tensors = [x for x in inputs if isinstance(x, Tensor)]
+    if not all(x.is_cuda for x in tensors) and os.environ.get("TRITON_INTERPRET") != "1":
+        return "plain: not on a GPU"
+    types = {x.dtype for x in tensors if x.is_floating_point()}
+    if not types <= TOLERANCES.keys():
+        return f"plain: {', '.join(sorted(str(t).removeprefix('torch.') for t in types - TOLERANCES.keys()))}"
+    if _triton_version() is None:
+        return "plain: triton is not installed"
+    return None
+
+
+def _verdict(name: str, inputs: Sequence[Any], plain: Callable[..., Any]) -> str:
+    device = next(x.device for x in inputs if isinstance(x, Tensor))
+    key = (name, device, *((x.dtype, x.shape) if isinstance(x, Tensor) else x for x in inputs))
+    if key in _chosen:
+        return _chosen[key]
+    assert not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()), (
+        f"{name} meets shapes for the first time while a CUDA graph is being captured; warm up first"
+    )
+    with _lock:
+        if key not in _chosen:
+            _chosen[key] = _first_verdict(name, inputs, plain, device)
+        return _chosen[key]
+
+
+def _first_verdict(name: str, inputs: Sequence[Any], plain: Callable[..., Any], device: torch.device) -> str:
+    label = _label(name, inputs, device)
+    verdict = recall(label)
+    try:
+        outputs = _kernel(name)(*inputs)  # also where the verdict is known: several threads should not compile it
+        if verdict is None:
+            verdict = _compare(outputs, inputs, plain)
+            remember(label, verdict)
+    except Exception as error:  # noqa: BLE001 - whatever a compiler may raise, the plain body still works
+        verdict = f"plain: {type(error).__name__}: {error}".splitlines()[0]
+    if verdict != KERNEL and name not in _warned:
+        _warned.add(name)
+        message = f"{name} on {_device_name(device)} runs without its kernel; {verdict}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    return verdict
+
+
+def _compare(outputs: Outputs, inputs: Sequence[Any], plain: Callable[..., Any]) -> str:
+    """`kernel`, or how far it is off. An error no larger than twice that of the plain body is good enough too:
+
+    where sums cancel, no arithmetic of this precision comes within the tolerance.
+    """
+    tolerance = max(TOLERANCES[x.dtype] for x in inputs if isinstance(x, Tensor) and x.is_floating_point())
+    exact = plain(*(x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs))
+    everything = zip(_listed(outputs), _listed(plain(*inputs)), _listed(exact), strict=True)
+    for i, (found, usual, expected) in enumerate(everything):
+        if (found.shape, found.dtype) != (usual.shape, usual.dtype):
+            return f"plain: output {i} of the kernel is {found.dtype} {list(found.shape)}"
+        # A member of a stack that has diverged says nothing; what is finite must be right.
+        finite = expected.isfinite() & usual.isfinite()
+        if expected.numel() and not finite.any():
+            raise ArithmeticError(f"output {i} is finite nowhere, so there is nothing to compare")
+        found, usual, expected = (x.double()[finite] for x in (found, usual, expected))
+        error = _error(found, expected)
+        if not error <= max(tolerance, 2 * _error(usual, expected)):
+            return f"plain: output {i} of the kernel has a relative error of {error:.1e}"
+    return KERNEL
+
+
+def _error(found: Tensor, expected: Tensor) -> float:
+    """Relative L2 error; absolute where zero is expected."""
+    size = expected.norm().item()
+    return (found - expected).norm().item() / (size or 1.0)
+
+
+def _listed(outputs: Outputs) -> list[Tensor]:
+    return [outputs] if isinstance(outputs, Tensor) else list(outputs)
+
+
+@cache
+def _kernel(name: str) -> Callable[..., Any]:
+    module, function = KERNELS[name].split(":")
+    return getattr(importlib.import_module(module), function)
+
+
+@cache
+def _triton_version() -> str | None:
+    if importlib.util.find_spec("triton") is None:
+        return None
+    return importlib.metadata.version("triton")
+
+
+def _label(name: str, inputs: Sequence[Any], device: torch.device) -> str:
+    """All that a verdict depends on, for people and for the file."""
+    shapes = " ".join(
+        f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}" if isinstance(x, Tensor) else str(x) for x in inputs
+    )
+    versions = f"torch {torch.__version__}, triton {_triton_version()}, source {_source(KERNELS[name].split(':')[0])}"
+    return f"{name} on {_device_name(device)}, {versions}: {shapes}"
+
+
+@cache
+def _source(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    with open(spec.origin, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()[:16]
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "interpreter"
