@@ -88,7 +88,7 @@ def _verdict(name: str, inputs: Sequence[Any], plain: Callable[..., Any]) -> str
     key = (name, device, *((x.dtype, x.shape) if isinstance(x, Tensor) else x for x in inputs))
     if key in _chosen:
         return _chosen[key]
-    assert not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()), (
+    assert not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()), (
         f"{name} meets shapes for the first time while a CUDA graph is being captured; warm up first"
     )
     with _lock:

@@ -1,0 +1,22 @@
+"""Kernels without a GPU: Triton's interpreter has to be chosen before Triton is imported, hence a process of its own."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize("file", sorted(HERE.glob("interpreted_*.py")), ids=lambda path: path.stem)
+def test_kernels_under_the_interpreter(file, tmp_path):
+    settings = {"TRITON_INTERPRET": "1", "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
+    done = subprocess.run(
+        command, cwd=HERE.parents[1], env={**os.environ, **settings}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
