@@ -41,11 +41,11 @@ def test_a_kernel_that_agrees_is_used(kernel):
 )
 def test_a_kernel_that_does_not_is_refused_with_one_warning(kernel, wrong, reason):
     kernel(wrong)
-    with pytest.warns(RuntimeWarning, match=f"op on interpreter runs without its kernel; plain: {reason}") as seen:
+    with pytest.warns(RuntimeWarning, match=f"op on interpreter runs without its kernel; plain: {reason}"):
         assert chosen(numbers(3, 4)) is plain
-        assert chosen(numbers(3, 5)) is plain
-        assert chosen(numbers(3, 4, seed=1)) is plain
-    assert len(seen) == 1
+    # A second warning would be an error here.
+    assert chosen(numbers(3, 4, seed=1)) is plain
+    assert chosen(numbers(3, 5)) is plain
     assert kernels.used()["op"].startswith("plain: ")
 
 

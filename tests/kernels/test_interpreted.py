@@ -1,4 +1,4 @@
-"""Kernels without a GPU: Triton's interpreter has to be chosen before Triton is imported, hence a process of its own."""
+"""Kernels without a GPU. Triton's interpreter has to be chosen before Triton is imported, hence other processes."""
 
 import importlib.util
 import os
