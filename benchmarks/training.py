@@ -10,16 +10,20 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-from mixerscope.machine import Machine
+from benchmarks.ceilings import ceilings, demand, profile
+from mixerscope import kernels
+from mixerscope.machine import MATMUL_PRECISION, Machine
 from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.training import train_cohort
-from mixerscope.training.stack import Documents, Stack
+from mixerscope.training.batches import Batches
+from mixerscope.training.stack import Stack
 
 RESULTS = Path(__file__).parent / "results"
 ARCHITECTURES = ("attention", "based", "base_conv", "mamba", "hyena", "deltanet", "h3")
@@ -67,24 +71,29 @@ def on_cpu(rounds: int = 3) -> dict[str, float]:
     }
 
 
-def make_stack(spec: RunSpec, rates: tuple[float, ...], device: str) -> Stack:
-    models = [build_model(spec.model, spec.task.vocab_size, 0) for _ in rates]
+def make_stack(spec: RunSpec, count: int, machine: Machine) -> Stack:
+    models = [build_model(spec.model, spec.task.vocab_size, 0) for _ in range(count)]
     data = spec.task.sample(spec.train.documents, stream(0, "train"))
-    return Stack(models, list(rates), spec.train, Documents.of(data, torch.device(device)), torch.device(device))
+    rates = [RATES[i % len(RATES)] for i in range(count)]
+    batches = Batches.of(data, spec.train, torch.device(machine.device))
+    return Stack(models, rates, [0.0] * count, spec.train, batches, machine)
 
 
-def cohort_rate(spec: RunSpec, seconds: float) -> dict[str, float]:
-    """Steps a second of seven models in a CUDA graph, and the seconds before the first one."""
-    stack = make_stack(spec, RATES, "cuda")
+def cohort_row(spec: RunSpec, machine: Machine, seconds: float, limits: dict[str, float]) -> dict[str, Any]:
+    """Steps a second of seven models, the seconds before the first one, and where the time of a step goes."""
+    torch.cuda.reset_peak_memory_stats()
+    stack = make_stack(spec, len(RATES), machine)
     started = time.perf_counter()
-    stack.step()
+    stack.build()
     torch.cuda.synchronize()
     ready = time.perf_counter() - started
-    rate = _rate(stack.step, seconds)
+    rate = _rate(lambda: stack.advance(10), seconds) * 10
     finite = bool(stack.loss_sum.isfinite().any())
-    memory = torch.cuda.max_memory_allocated() / 2**30
-    torch.cuda.reset_peak_memory_stats()
-    return {"steps_per_s": rate, "ready_s": ready, "finite": finite, "memory_gib": memory}
+    row: dict[str, Any] = {"steps_per_s": rate, "ready_s": ready, "finite": finite, **profile(stack), **demand(stack)}
+    row["memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    row["of_flop_ceiling"] = row["flop"] * rate / limits["flop_per_s"]
+    row["of_byte_ceiling"] = row["update_bytes"] * rate / limits["byte_per_s"]
+    return row
 
 
 def single_rate(spec: RunSpec, seconds: float, *, as_published: bool) -> float:
@@ -125,7 +134,7 @@ def _rate(step, seconds: float) -> float:  # noqa: ANN001
     return steps / (time.perf_counter() - started)
 
 
-def parity(architecture: str, steps: int = 20) -> float:
+def parity(architecture: str, machine: Machine, steps: int = 20) -> float:
     """Largest difference of a weight between CPU and GPU after some steps in float32, relative to the largest."""
     spec = small_spec().changed(
         model={"architecture": architecture, "width": 16, "max_length": 16},
@@ -133,56 +142,70 @@ def parity(architecture: str, steps: int = 20) -> float:
     )
     specs = [spec.changed(train=spec.train.changed(lr=rate)) for rate in (1e-4, 1e-3)]
     worst = 0.0
-    for cpu, gpu in zip(train_cohort(specs), train_cohort(specs, machine=Machine("cuda")), strict=True):
+    for cpu, gpu in zip(train_cohort(specs), train_cohort(specs, machine=machine), strict=True):
         for name, weight in cpu.weights.items():
             worst = max(worst, ((gpu.weights[name] - weight).abs().max() / weight.abs().max().clamp(min=1e-3)).item())
     return worst
 
 
-def repeatable(architecture: str) -> bool:
+def repeatable(architecture: str, machine: Machine) -> bool:
     """Whether two runs on the GPU end with the same bits."""
     spec = small_spec().changed(model={"architecture": architecture, "width": 16, "max_length": 16})
-    first, second = (train_cohort([spec], machine=Machine("cuda"))[0].weights for _ in range(2))
+    first, second = (train_cohort([spec], machine=machine)[0].weights for _ in range(2))
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def on_gpu(seconds: float, precision: str) -> list[dict]:
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    checks = {name: {"cpu_gpu": parity(name), "repeatable": repeatable(name)} for name in ARCHITECTURES}
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
-    rows: list[dict] = []
-    for architecture in ARCHITECTURES:
-        for width in WIDTHS:
-            spec = published_spec(architecture, width)
-            row = {"architecture": architecture, "width": width, "precision": precision, **cohort_rate(spec, seconds)}
-            if width == 64:
-                row["eager_steps_per_s"] = single_rate(spec, seconds, as_published=False)
-                row["as_published_steps_per_s"] = single_rate(spec, seconds, as_published=True)
+def on_gpu(options: argparse.Namespace) -> dict[str, Any]:
+    machine = Machine("cuda", kernels=options.kernels, compile=options.compile)
+    limits = ceilings(options.precision)
+    print(json.dumps(limits), flush=True)
+    rows: list[dict[str, Any]] = []
+    products = "high" if options.precision == "tf32" else "highest"
+    for architecture in options.architectures:
+        checks = {"cpu_gpu": parity(architecture, machine), "repeatable": repeatable(architecture, machine)}
+        with MATMUL_PRECISION.held(products), kernels.switched(machine.kernels):
+            for width in options.widths:
+                spec = published_spec(architecture, width)
+                row = {"architecture": architecture, "width": width, "precision": options.precision}
+                row |= cohort_row(spec, machine, options.seconds, limits)
+                row["eager_steps_per_s"] = single_rate(spec, options.seconds / 2, as_published=False)
+                row["as_published_steps_per_s"] = single_rate(spec, options.seconds / 2, as_published=True)
                 row["ratio"] = len(RATES) * row["steps_per_s"] / row["as_published_steps_per_s"]
-                row |= checks[architecture]
-            rows.append(row)
-            print(json.dumps(row), flush=True)
-    return rows
+                if width == 64:
+                    row |= checks
+                rows.append(row)
+                print(json.dumps(row), flush=True)
+    return {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "compiled": options.compile,
+        "kernels": kernels.used(),
+        **limits,
+        "rows": rows,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--precision", choices=("float32", "tf32"), default="float32")
+    parser.add_argument("--kernels", choices=("auto", "plain"), default="auto")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--architectures", nargs="+", default=ARCHITECTURES)
+    parser.add_argument("--widths", nargs="+", type=int, default=WIDTHS)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.device == "cpu":
         result = {"threads": torch.get_num_threads(), **on_cpu()}
         print(f"{result['models']} models together {result['together_s']:.2f} s, one by one {result['alone_s']:.2f} s")
-        ratio = result["ratio"]
+        ratio, name = result["ratio"], "training_cpu"
     else:
-        rows = on_gpu(options.seconds, options.precision)
-        result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
-        ratios = [row["ratio"] for row in rows if "ratio" in row]
+        result = on_gpu(options)
+        ratios = [row["ratio"] for row in result["rows"]]
         ratio = sum(ratios) / len(ratios)
-    name = f"training_{options.device}{'' if options.device == 'cpu' else '_' + options.precision}.json"
-    (options.out / name).write_text(json.dumps(result, indent=2) + "\n")
+        name = f"training_cuda_{options.precision}{'_compiled' if options.compile else ''}"
+    (options.out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
     print(f"ratio: {ratio:.2f}")
 
 

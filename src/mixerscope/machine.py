@@ -1,8 +1,9 @@
 """Where and how a run is computed: what changes no result beyond rounding, and is recorded with every result."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Literal
 
 import torch
@@ -24,6 +25,9 @@ class Machine:
     compile: bool = False
     """Whether training steps go through `torch.compile`: about twice the speed on a GPU, after half a minute."""
 
+    memory_gib: float | None = None
+    """What a cohort may use of a GPU's memory; left out, what is free. A larger cohort is trained in several parts."""
+
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise UserError(f"threads = {self.threads} should be at least 1")
@@ -43,3 +47,35 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+class Agreed:
+    """A setting of the whole process that several threads may hold at once, as long as they want the same."""
+
+    def __init__(self, name: str, read: Callable[[], str], write: Callable[[str], object]) -> None:
+        self.name, self.read, self.write = name, read, write
+        self.lock, self.holders, self.before = Lock(), 0, ""
+
+    @contextmanager
+    def held(self, value: str) -> Iterator[None]:
+        """Sets it, and sets it back when the last holder has gone."""
+        with self.lock:
+            if not self.holders:
+                self.before = self.read()
+                self.write(value)
+            elif self.read() != value:
+                raise UserError(f"what runs at the same time in one process must agree on {self.name}")
+            self.holders += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.holders -= 1
+                if not self.holders:
+                    self.write(self.before)
+
+
+MATMUL_PRECISION = Agreed(
+    "tf32 or not", lambda: torch.get_float32_matmul_precision(), lambda value: torch.set_float32_matmul_precision(value)
+)
+"""`high` rounds the factors of float32 matrix products to 10 bits on a GPU, `highest` does not."""

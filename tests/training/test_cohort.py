@@ -97,9 +97,9 @@ def test_same_seed_same_bytes_whatever_the_global_state():
     assert first.data_sha256 != other_data.data_sha256
 
 
-def test_members_may_differ_in_seed_and_rate_only():
+def test_members_may_differ_in_seed_rate_and_decay_only():
     spec = tiny_spec("attention")
-    with pytest.raises(UserError, match=r"seed and train\.lr only"):
+    with pytest.raises(UserError, match=r"seed, train\.lr and train\.weight_decay only"):
         train_cohort([spec, spec.changed(data_seed=1)])
 
 

@@ -20,6 +20,8 @@ from mixerscope.kernels.verdicts import recall, remember
 KERNELS = {
     "selective_scan": "mixerscope.kernels.selective_scan:forward",
     "selective_scan_backward": "mixerscope.kernels.selective_scan:backward",
+    "add_rows": "mixerscope.kernels.update:add_rows",
+    "adamw": "mixerscope.kernels.update:adamw",
 }
 """Operator to module and function. The module imports Triton, so it is imported when it is first wanted."""
 
@@ -27,7 +29,6 @@ TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 """Relative L2 error that each output may have against the plain body in float64; other types stay plain."""
 
 KERNEL = "kernel"
-Outputs = Tensor | tuple[Tensor, ...]
 
 _lock = threading.RLock()
 _chosen: dict[tuple, str] = {}
@@ -36,13 +37,15 @@ _warned: set[str] = set()
 _plain_wanted = 0
 
 
-def body(name: str, inputs: Sequence[Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+def body(name: str, inputs: Sequence[Any], plain: Callable[..., Any], changes: int = 0) -> Callable[..., Any]:
     """`plain`, or the kernel of this name with the same arguments if it agrees with `plain` on `inputs`.
+
+    With `changes`, both write their results into so many of the first inputs; comparing them uses copies.
 
     Numbers among the inputs are handed on; they may not change what is computed in another way than shapes do. The
     first time shapes and types are seen, kernel and plain body both run: not while a CUDA graph is being captured.
     """
-    verdict = _reason_for_plain(inputs) or _verdict(name, inputs, plain)
+    verdict = _reason_for_plain(inputs) or _verdict(name, inputs, plain, changes)
     _used.setdefault(name, {}).setdefault(verdict)
     return _kernel(name) if verdict == KERNEL else plain
 
@@ -83,7 +86,7 @@ def _reason_for_plain(inputs: Sequence[Any]) -> str | None:
     return None
 
 
-def _verdict(name: str, inputs: Sequence[Any], plain: Callable[..., Any]) -> str:
+def _verdict(name: str, inputs: Sequence[Any], plain: Callable[..., Any], changes: int) -> str:
     device = next(x.device for x in inputs if isinstance(x, Tensor))
     key = (name, device, *((x.dtype, x.shape) if isinstance(x, Tensor) else x for x in inputs))
     if key in _chosen:
@@ -93,17 +96,20 @@ def _verdict(name: str, inputs: Sequence[Any], plain: Callable[..., Any]) -> str
     )
     with _lock:
         if key not in _chosen:
-            _chosen[key] = _first_verdict(name, inputs, plain, device)
+            _chosen[key] = _first_verdict(name, inputs, plain, changes, device)
         return _chosen[key]
 
 
-def _first_verdict(name: str, inputs: Sequence[Any], plain: Callable[..., Any], device: torch.device) -> str:
+def _first_verdict(
+    name: str, inputs: Sequence[Any], plain: Callable[..., Any], changes: int, device: torch.device
+) -> str:
     label = _label(name, inputs, device)
     verdict = recall(label)
     try:
-        outputs = _kernel(name)(*inputs)  # also where the verdict is known: several threads should not compile it
+        # Also where the verdict is known: several threads should not compile it.
+        outputs = _outputs(_kernel(name), inputs, changes)
         if verdict is None:
-            verdict = _compare(outputs, inputs, plain)
+            verdict = _compare(outputs, inputs, plain, changes)
             remember(label, verdict)
     except Exception as error:  # noqa: BLE001 - whatever a compiler may raise, the plain body still works
         verdict = f"plain: {type(error).__name__}: {error}".splitlines()[0]
@@ -114,14 +120,21 @@ def _first_verdict(name: str, inputs: Sequence[Any], plain: Callable[..., Any], 
     return verdict
 
 
-def _compare(outputs: Outputs, inputs: Sequence[Any], plain: Callable[..., Any]) -> str:
+def _outputs(function: Callable[..., Any], inputs: Sequence[Any], changes: int) -> list[Tensor]:
+    """What a body returns, or what it has written into copies of its first inputs."""
+    changed = [x.clone() for x in inputs[:changes]]
+    returned = function(*changed, *inputs[changes:])
+    return changed if changes else [returned] if isinstance(returned, Tensor) else list(returned)
+
+
+def _compare(outputs: list[Tensor], inputs: Sequence[Any], plain: Callable[..., Any], changes: int) -> str:
     """`kernel`, or how far it is off. An error no larger than twice that of the plain body is good enough too:
 
     where sums cancel, no arithmetic of this precision comes within the tolerance.
     """
     tolerance = max(TOLERANCES[x.dtype] for x in inputs if isinstance(x, Tensor) and x.is_floating_point())
-    exact = plain(*(x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs))
-    everything = zip(_listed(outputs), _listed(plain(*inputs)), _listed(exact), strict=True)
+    in_double = [x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
+    everything = zip(outputs, _outputs(plain, inputs, changes), _outputs(plain, in_double, changes), strict=True)
     for i, (found, usual, expected) in enumerate(everything):
         if (found.shape, found.dtype) != (usual.shape, usual.dtype):
             return f"plain: output {i} of the kernel is {found.dtype} {list(found.shape)}"
@@ -140,10 +153,6 @@ def _error(found: Tensor, expected: Tensor) -> float:
     """Relative L2 error; absolute where zero is expected."""
     size = expected.norm().item()
     return (found - expected).norm().item() / (size or 1.0)
-
-
-def _listed(outputs: Outputs) -> list[Tensor]:
-    return [outputs] if isinstance(outputs, Tensor) else list(outputs)
 
 
 @cache

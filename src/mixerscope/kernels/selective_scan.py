@@ -1,3 +1,4 @@
+# pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportCallIssue=false
 """The selective scan as Triton kernels: the twins of the two operators in `mixers/ops/selective_scan.py`.
 
 A program holds the state of one document and a block of channels, [channels, n], and walks over the positions. The
@@ -8,7 +9,6 @@ Shapes: u, dt [m, b, t, e]; a [m, e, n]; b, c [m, b, t, n]; kept states [t // st
 """
 
 # The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
-# ruff: noqa: ANN001, ANN202
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false, reportIndexIssue=false
 # pyright: reportMissingImports=false
 

@@ -139,9 +139,12 @@ class Model(nn.Module):
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
         """[b, t] -> [b, t, d], the residual stream that enters block 0."""
-        x = self.token_embedding(tokens)
+        return self.embed_rows(self.token_embedding(tokens))
+
+    def embed_rows(self, x: Tensor) -> Tensor:
+        """The same from what the embedding table holds for each token, [b, t, d]."""
         if self.position_embedding is not None:
-            length, rows = tokens.shape[1], self.position_embedding.num_embeddings
+            length, rows = x.shape[1], self.position_embedding.num_embeddings
             if length > rows:
                 raise UserError(f"a document of {length} tokens is longer than the {rows} learned positions")
             x = x + self.position_embedding.weight[:length]
@@ -153,7 +156,10 @@ class Model(nn.Module):
 
     def forward(self, tokens: Tensor, read: Tensor | None = None) -> Tensor:
         """Logits [b, t, v], or [b, q, v] at the positions `read` [b, q] alone, which is much cheaper."""
-        x = self.embed_tokens(tokens)
+        return self.from_embedded(self.embed_tokens(tokens), read)
+
+    def from_embedded(self, x: Tensor, read: Tensor | None = None) -> Tensor:
+        """The same from the residual stream that enters block 0."""
         for block in self.blocks:
             x = block(x)
         return self.read_out(x if read is None else at_positions(x, read))

@@ -1,11 +1,13 @@
 """Training a cohort: K models of one shape at once, parameters stacked along a leading axis.
 
-The members share the documents and their order and differ in seed and learning rate; K = 1 is the ordinary run. The
-sum of the members' losses is differentiated once: each loss depends on its own member alone, so the gradient of the
-sum is every member's own gradient. A member that diverges or finishes leaves the stack with the weights it had.
+The members share the documents and their order and differ in seed, learning rate and weight decay; K = 1 is the
+ordinary run. The sum of the members' losses is differentiated once: each loss depends on its own member alone, so the
+gradient of the sum is every member's own gradient. A member that diverges or finishes leaves the stack with the
+weights it had.
 """
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,14 +15,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mixerscope import kernels
 from mixerscope.errors import UserError
-from mixerscope.machine import CPU, Machine
+from mixerscope.machine import CPU, MATMUL_PRECISION, Machine
 from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec, TrainSpec
 from mixerscope.tasks import Task
+from mixerscope.training.batches import Batches, Documents
+from mixerscope.training.memory import fitting
 from mixerscope.training.objective import answer_correct, answer_likelihood
-from mixerscope.training.stack import Documents, Stack
+from mixerscope.training.stack import Stack
 
 Outcome = Literal["finished", "reached", "diverged"]
 
@@ -46,10 +51,14 @@ class Member:
     history: list[Evaluation] = field(default_factory=list)
     data_sha256: str = ""
     """Of the training documents, which all members share."""
+    build_seconds: float = 0.0
+    """Of the member's stack: making documents and models, compiling, capturing."""
+    train_seconds: float = 0.0
+    """Of the member's stack: steps and evaluations."""
 
 
 Progress = Callable[[int, list[Member]], None]
-"""Called after every step with the steps done and the members."""
+"""Called every few steps with the steps done and the members."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +72,14 @@ class Observer:
 
 
 def check_stackable(specs: list[RunSpec]) -> None:
-    """Members of a cohort may differ in seed and learning rate only."""
+    """Members of a cohort may differ in seed, learning rate and weight decay only."""
+    if any(stack_shape(spec) != stack_shape(specs[0]) for spec in specs):
+        raise UserError("runs of one cohort may differ in seed, train.lr and train.weight_decay only")
 
-    def shape(spec: RunSpec) -> RunSpec:
-        return spec.changed(seed=0, train=spec.train.changed(lr=1.0))
 
-    if any(shape(spec) != shape(specs[0]) for spec in specs):
-        raise UserError("runs of one cohort may differ in seed and train.lr only")
+def stack_shape(spec: RunSpec) -> RunSpec:
+    """The spec with all in which members of a cohort may differ taken out: equal for runs that can be stacked."""
+    return spec.changed(seed=0, train=spec.train.changed(lr=1.0, weight_decay=0.0))
 
 
 def train_cohort(
@@ -77,45 +87,80 @@ def train_cohort(
     progress: Progress | None = None,
     observer: Observer | None = None,
     machine: Machine = CPU,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
 ) -> list[Member]:
-    """Trains all members and returns them with their final weights and learning curves."""
+    """Trains all members and returns them with their final weights and learning curves.
+
+    `dtype` is for checks in float64; left out, it is what the specs' precision says.
+    """
     check_stackable(specs)
+    train = specs[0].train
+    if dtype is None:
+        dtype = torch.bfloat16 if train.precision == "bfloat16" else torch.float32
+    members = [Member(spec) for spec in specs]
+    products = "high" if train.precision == "tf32" else "highest"
+    with MATMUL_PRECISION.held(products), kernels.switched(machine.kernels):
+        first = 0
+        for part in fitting(specs, machine):
+            _train_stack(list(range(first, first + len(part))), members, progress, observer, machine, dtype)
+            first += len(part)
+    return members
+
+
+def _train_stack(
+    part: list[int],
+    members: list[Member],
+    progress: Progress | None,
+    observer: Observer | None,
+    machine: Machine,
+    dtype: torch.dtype,
+) -> None:
+    started = time.perf_counter()
+    specs = [members[index].spec for index in part]
     task: Task = specs[0].task
     train, data_seed, device = specs[0].train, specs[0].data_seed, torch.device(machine.device)
     data = task.sample(train.documents, stream(data_seed, "train"), "train")
     dev = task.single_query().sample(train.eval_documents, stream(data_seed, "dev"), "dev")
     models = [build_model(spec.model, task.vocab_size, spec.seed).to(dtype) for spec in specs]
-    stack = Stack(models, [spec.train.lr for spec in specs], train, Documents.of(data, device), device)
-    members = [Member(spec, data_sha256=data.sha256()) for spec in specs]
-    return _Cohort(members, stack, Documents.of(dev, device), train).run(progress, observer)
+    rates, decays = [spec.train.lr for spec in specs], [spec.train.weight_decay for spec in specs]
+    stack = Stack(models, rates, decays, train, Batches.of(data, train, device), machine)
+    stack.build()
+    built = time.perf_counter()
+    cohort = _Cohort(members, part, stack, Documents.of(dev, device), train)
+    cohort.run(progress, observer)
+    for index in part:
+        members[index].data_sha256 = data.sha256()
+        members[index].build_seconds = built - started
+        members[index].train_seconds = time.perf_counter() - built
 
 
 class _Cohort:
     """Trains a stack, evaluates it, and lets members go that have diverged or reached what they were to reach."""
 
-    def __init__(self, members: list[Member], stack: Stack, dev: Documents, train: TrainSpec) -> None:
+    def __init__(self, members: list[Member], part: list[int], stack: Stack, dev: Documents, train: TrainSpec) -> None:
         self.members, self.stack, self.dev, self.train = members, stack, dev, train
-        self.active = list(range(len(members)))
+        self.slots = dict(enumerate(part))
+        """Which member is in which slot of the stack; without those that are done."""
         self.losses_since = 0
 
-    def run(self, progress: Progress | None, observer: Observer | None = None) -> list[Member]:
-        self._show(0, observer)
-        self._evaluate(0)
-        for step in range(self.train.steps):
-            if not self.active:
-                break
-            self.stack.step()
-            self.losses_since += 1
-            done = step + 1
+    def run(self, progress: Progress | None, observer: Observer | None) -> None:
+        looks = set(observer.steps) if observer is not None else set()
+        done = 0
+        self._show(done, observer)
+        self._evaluate(done)
+        while done < self.train.steps and self.slots:
+            evaluation = min(self.train.steps, (done // self.train.eval_every + 1) * self.train.eval_every)
+            until = min([evaluation, done + self.stack.steps_at_once, *(step for step in looks if step > done)])
+            self.stack.advance(until - done)
+            self.losses_since += until - done
+            done = until
             self._show(done, observer)
-            if done % self.train.eval_every == 0 or done == self.train.steps:
+            if done == evaluation:
                 self._evaluate(done)
             if progress is not None:
                 progress(done, self.members)
-        for slot, index in enumerate(self.active):
-            self._close(slot, index, "finished", self.train.steps)
-        return self.members
+        for slot in list(self.slots):
+            self._close(slot, "finished", self.train.steps)
 
     def _evaluate(self, done: int) -> None:
         logits = self.stack.logits(self.dev.tokens, self.dev.read)
@@ -123,29 +168,27 @@ class _Cohort:
         accuracy = answer_correct(logits, targets).double().mean((1, 2)).tolist()
         likelihood = answer_likelihood(logits, targets).double().mean((1, 2)).tolist()
         losses = (self.stack.loss_sum / self.losses_since).tolist() if self.losses_since else [None] * len(accuracy)
-        keep: list[int] = []
-        for slot, index in enumerate(self.active):
+        for slot, index in list(self.slots.items()):
             loss = losses[slot]
             if not math.isfinite(likelihood[slot]) or (loss is not None and not math.isfinite(loss)):
-                self._close(slot, index, "diverged", done)
+                self._close(slot, "diverged", done)
                 continue
             self.members[index].history.append(Evaluation(done, loss, accuracy[slot], likelihood[slot]))
             target = self.train.stop_at_accuracy
             if target is not None and accuracy[slot] >= target:
-                self._close(slot, index, "reached", done)
-            else:
-                keep.append(slot)
+                self._close(slot, "reached", done)
         self.stack.loss_sum.zero_()
         self.losses_since = 0
-        if len(keep) < len(self.active):
-            self.active = [self.active[slot] for slot in keep]
-            self.stack.keep(keep)
+        # A compiled stack keeps its size: its losses are independent, and compiling again would take longer.
+        if len(self.slots) < len(accuracy) and self.slots and not self.stack.machine.compile:
+            self.stack.keep(list(self.slots))
+            self.slots = dict(enumerate(self.slots.values()))
 
-    def _close(self, slot: int, index: int, outcome: Outcome, steps: int) -> None:
-        member = self.members[index]
+    def _close(self, slot: int, outcome: Outcome, steps: int) -> None:
+        member = self.members[self.slots.pop(slot)]
         member.outcome, member.steps = outcome, steps
         member.weights = self.stack.weights(slot)
 
     def _show(self, done: int, observer: Observer | None) -> None:
         if observer is not None and done in observer.steps:
-            observer.look(done, {index: self.stack.weights(slot) for slot, index in enumerate(self.active)})
+            observer.look(done, {index: self.stack.weights(slot) for slot, index in self.slots.items()})

@@ -1,142 +1,219 @@
 """K models of one shape on one device: stacked parameters, optimiser state, and one training step for all of them.
 
 A step reads its batch, its learning rate and its bias corrections from tables on the device by a counter on the
-device, so that it needs nothing from the host: on a GPU it is captured once as a CUDA graph and replayed.
+device, so that it needs nothing from the host: on a GPU it is captured as a CUDA graph and replayed.
 """
 
 import math
-from dataclasses import dataclass
+import threading
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
+from mixerscope.machine import Machine
 from mixerscope.model import Model
 from mixerscope.spec import TrainSpec
-from mixerscope.tasks import Batch
+from mixerscope.training.batches import Batches
 from mixerscope.training.objective import cross_entropy
 from mixerscope.training.schedule import rate_factor
+from mixerscope.training.update import BETA1, BETA2, adamw, add_rows
 
-BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+TABLE = "model.token_embedding.weight"
 WARM_UP_STEPS = 2
 """Steps before a capture, in which libraries allocate what a graph may not."""
+UNROLLED = 10
+"""Steps in one graph where they can be: a host that is busy with other cohorts then has to launch less often."""
+ALIGNED = 4
+"""Rows of parameters start at multiples of 16 bytes, which fast kernels ask for."""
+
+_building = threading.Lock()
+"""Cohorts in other threads go on training while one compiles or captures, but none does so beside it."""
 
 
-@dataclass(frozen=True)
-class Documents:
-    """What a step needs of a batch, on the device: tokens [n, t], scored positions and targets [n, q]."""
+class _Loss(nn.Module):
+    """A model as the function that a step differentiates: from looked-up rows [b, t, d] to the loss."""
 
-    tokens: Tensor
-    read: Tensor
-    targets: Tensor
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
 
-    @staticmethod
-    def of(batch: Batch, device: torch.device) -> "Documents":
-        read, targets = batch.scored()
-        return Documents(batch.tokens.to(device), read.to(device), targets.to(device))
+    def forward(self, rows: Tensor, read: Tensor, targets: Tensor) -> Tensor:
+        return cross_entropy(self.model.from_embedded(self.model.embed_rows(rows), read), targets)
 
 
 class Stack:
     """The members of a cohort that are still in training."""
 
     def __init__(
-        self, models: list[Model], rates: list[float], train: TrainSpec, data: Documents, device: torch.device
+        self,
+        models: list[Model],
+        rates: list[float],
+        decays: list[float],
+        train: TrainSpec,
+        batches: Batches,
+        machine: Machine,
     ) -> None:
-        stacked, buffers = stack_module_state([model.to(device) for model in models])
+        device = torch.device(machine.device)
+        stacked, buffers = stack_module_state([_Loss(model.to(device)) for model in models])
         self.buffers: dict[str, Tensor] = {name: b.detach() for name, b in buffers.items()}
         # All parameters of a member lie in one row, so that an update is a few operations and not a few per tensor.
-        self.shapes = {name: p.shape[1:] for name, p in stacked.items()}
-        self.flat = torch.cat([p.detach().flatten(1) for p in stacked.values()], 1)  # [k, p]
+        # The table comes first, which has a gradient of its own; what would put the others off their alignment, last.
+        names = sorted(stacked, key=lambda name: (name != TABLE, stacked[name][0].numel() % ALIGNED != 0))
+        self.shapes = {name: stacked[name].shape[1:] for name in names}
+        rows = [stacked[name].detach().flatten(1) for name in names]
+        self.unused = -sum(row.shape[1] for row in rows) % ALIGNED
+        rows.append(rows[0].new_zeros(len(models), self.unused))
+        self.flat = torch.cat(rows, 1)  # [k, p]
         self.params = self._views()
         self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
         # The forward pass is that of one module; which parameters it uses is decided at each call.
-        self.template = models[0].to("meta")
-        self.data, self.train, self.device = data, train, device
-        dtype = self.flat.dtype
-        self.rates = torch.tensor(rates, dtype=dtype, device=device)  # [k]
-        self.factors = torch.tensor([_factors(train, step) for step in range(train.steps)], dtype=dtype, device=device)
-        self.within = torch.arange(train.batch_size, device=device)
-        self.counter = torch.zeros((), dtype=torch.int64, device=device)
+        self.template = _Loss(models[0].to("meta"))
+        self.batches, self.machine, self.device = batches, machine, device
+        wide = torch.promote_types(self.flat.dtype, torch.float32)
+        self.rates = torch.tensor(rates, dtype=wide, device=device)  # [k]
+        self.decays = torch.tensor(decays, dtype=wide, device=device)  # [k]
+        self.factors = torch.tensor([_factors(train, step) for step in range(train.steps)], dtype=wide, device=device)
+        self.counter = torch.zeros(1, dtype=torch.int64, device=device)
+        self.done = 0
+        """The same number on the host."""
         self.loss_sum = torch.zeros(len(models), dtype=torch.float64, device=device)
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._losses = _compiled(self._stacked_loss) if machine.compile else self._stacked_loss
+        self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+
+    @property
+    def steps_at_once(self) -> int:
+        """How many steps to ask for in one go, so that asking costs nothing and progress is still seen."""
+        return 1 if self.device.type == "cpu" else 10 * UNROLLED
 
     def logits(self, tokens: Tensor, read: Tensor) -> Tensor:
         """[k, n, q, v], without gradients."""
-        with torch.no_grad():
-            return torch.vmap(self._logits, (0, 0, None, None))(self.params, self.buffers, tokens, read)
 
-    def step(self) -> None:
-        """One update of every member on the next batch; adds each member's loss to `loss_sum`."""
-        if self.device.type != "cuda":
-            self._step()
-            return
-        if self._graph is None:
-            self._graph = self._captured()
-        self._graph.replay()
+        def of_one(params: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
+            named = {name.removeprefix("model."): tensor for name, tensor in (params | buffers).items()}
+            return functional_call(self.template.model, named, (tokens, read))
+
+        with torch.no_grad():
+            return torch.vmap(of_one)(self.params, self.buffers)
+
+    def advance(self, steps: int) -> None:
+        """So many updates of every member, each on the next batch; adds each member's losses to `loss_sum`."""
+        end = self.done + steps
+        while self.done < end:
+            length = self._length(self.done)
+            if self.device.type != "cuda":
+                self._step(length)
+                self.done += 1
+                continue
+            together = min(UNROLLED, end - self.done)
+            if together < UNROLLED or any(self._length(self.done + i) != length for i in range(1, together)):
+                together = 1
+            self._graph(length, together).replay()
+            self.done += together
+
+    def build(self) -> None:
+        """Gets ready for the first step, where that takes time; `advance` would do it too."""
+        if self.device.type == "cuda":
+            self._graph(self._length(self.done), 1)
 
     def weights(self, slot: int) -> dict[str, Tensor]:
         """A copy of one member's parameters and buffers, on the CPU."""
-        return {name: p[slot].detach().to("cpu", copy=True) for name, p in (self.params | self.buffers).items()}
+        tensors = self.params | self.buffers
+        return {
+            name.removeprefix("model."): tensor[slot].detach().to("cpu", copy=True) for name, tensor in tensors.items()
+        }
 
     def keep(self, slots: list[int]) -> None:
         """Goes on with the members in `slots` only."""
         self.flat, self.first, self.second = self.flat[slots], self.first[slots], self.second[slots]
         self.params = self._views()
         self.buffers = {name: b[slots] for name, b in self.buffers.items()}
-        self.rates, self.loss_sum = self.rates[slots], self.loss_sum[slots]
-        self._graph = None
+        self.rates, self.decays, self.loss_sum = self.rates[slots], self.decays[slots], self.loss_sum[slots]
+        self._graphs = {}
 
     def _views(self) -> dict[str, Tensor]:
         """Each parameter [k, ...] as a view into the rows."""
-        parts = self.flat.split([shape.numel() for shape in self.shapes.values()], 1)
-        named = zip(self.shapes.items(), parts, strict=True)
+        parts = self.flat.split([*(shape.numel() for shape in self.shapes.values()), self.unused], 1)
+        named = zip(self.shapes.items(), parts, strict=False)
         return {name: part.unflatten(1, shape).requires_grad_() for (name, shape), part in named}
 
-    def _logits(self, params: dict[str, Tensor], buffers: dict[str, Tensor], tokens: Tensor, read: Tensor) -> Tensor:
-        return functional_call(self.template, (params, buffers), (tokens, read))
+    def _length(self, step: int) -> int:
+        return self.batches.lengths[step % self.batches.count]
 
-    def _step(self) -> None:
-        rows = (self.counter * self.train.batch_size + self.within) % len(self.data.tokens)
-        tokens, read, targets = self.data.tokens[rows], self.data.read[rows], self.data.targets[rows]
+    def _stacked_loss(
+        self, params: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor, read: Tensor, targets: Tensor
+    ) -> Tensor:
+        """[k] for rows [k, b, t, d]."""
 
-        def loss(params: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
-            return cross_entropy(self._logits(params, buffers, tokens, read), targets)
+        def of_one(params: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor) -> Tensor:
+            return functional_call(self.template, (params, buffers), (rows, read, targets))
 
-        losses = torch.vmap(loss)(self.params, self.buffers)
-        grads = torch.autograd.grad(losses.sum(), list(self.params.values()))
+        return torch.vmap(of_one)(params, buffers, rows)
+
+    def _step(self, length: int) -> None:
+        batch = self.counter % self.batches.count
+        tokens, read, targets, order = (
+            table.index_select(0, batch)[0]
+            for table in (self.batches.tokens, self.batches.read, self.batches.targets, self.batches.order)
+        )
+        tokens = tokens[:, :length]
+        # The rows are looked up outside of what is differentiated: their gradient then stays small, and joins the
+        # table's, which the head makes, without another pass over the whole vocabulary.
+        rows = self.params[TABLE].detach()[:, tokens].requires_grad_()
+        losses = self._losses(self.params, self.buffers, rows, read, targets)
+        in_rows, in_table, *others = torch.autograd.grad(losses.sum(), [rows, *self.params.values()])
         with torch.no_grad():
-            self._update(torch.cat([g.flatten(1) for g in grads], 1))
+            in_table = in_table.contiguous()
+            add_rows(in_table, tokens.flatten(), in_rows.flatten(1, 2), order[: tokens.numel()])
+            unused = self.flat.new_zeros(len(self.flat), self.unused)
+            rest = torch.cat([*(grad.flatten(1) for grad in others), unused], 1)
+            factors = self.factors.index_select(0, self.counter)[0]
+            start = 0
+            for grads in (in_table.flatten(1), rest):
+                columns = slice(start, start + grads.shape[1])
+                weights, first, second = (tensor[:, columns] for tensor in (self.flat, self.first, self.second))
+                adamw(weights, first, second, grads, self.rates, self.decays, factors)
+                start = columns.stop
             self.loss_sum += losses.detach()
             self.counter += 1
 
-    def _update(self, grads: Tensor) -> None:
-        """AdamW with decoupled weight decay, a learning rate per member; grads [k, p]."""
-        # Indexing by a number on the device would ask the host for it.
-        rate_factor, step_factor, second_factor = self.factors.index_select(0, self.counter.view(1))[0].unbind()
-        self.first.lerp_(grads, 1 - BETA1)
-        self.second.mul_(BETA2).addcmul_(grads, grads, value=1 - BETA2)
-        if self.train.weight_decay:
-            self.flat.mul_(1 - (self.rates * rate_factor * self.train.weight_decay)[:, None])
-        scale = (self.second.sqrt() * second_factor).add_(EPSILON)
-        self.flat.sub_(self.first / scale * (self.rates * step_factor)[:, None])
+    def _graph(self, length: int, steps: int) -> torch.cuda.CUDAGraph:
+        """`steps` steps on batches of one length, captured. Warming up trains, so what it changed is put back."""
+        if (length, steps) not in self._graphs:
+            with _building:
+                self._warm_up(length)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                    for _ in range(steps):
+                        self._step(length)
+            self._graphs[length, steps] = graph
+        return self._graphs[length, steps]
 
-    def _captured(self) -> torch.cuda.CUDAGraph:
-        """The step as a CUDA graph. Warming up trains, so what it changed is put back before the capture."""
+    def _warm_up(self, length: int) -> None:
         state = [self.flat, self.first, self.second, self.counter, self.loss_sum]
         before = [tensor.clone() for tensor in state]
         side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
             for _ in range(WARM_UP_STEPS):
-                self._step()
+                self._step(length)
         torch.cuda.current_stream(self.device).wait_stream(side)
         with torch.no_grad():
             for tensor, value in zip(state, before, strict=True):
                 tensor.copy_(value)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._step()
-        return graph
+
+
+def _compiled(function):  # noqa: ANN001, ANN202
+    import torch._dynamo.config as dynamo
+    import torch._inductor.config as inductor
+
+    # Every cohort compiles the same function for its own shapes: no shape is to become a variable, and there is no
+    # number of them after which to give up.
+    dynamo.automatic_dynamic_shapes = False
+    dynamo.recompile_limit = dynamo.accumulated_recompile_limit = 1_000_000
+    # Choosing between kernels by timing them would make the order of sums, and so the last bits, a matter of luck.
+    inductor.deterministic = True
+    return torch.compile(function, dynamic=False, fullgraph=True)
 
 
 def _factors(train: TrainSpec, step: int) -> tuple[float, float, float]:

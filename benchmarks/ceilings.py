@@ -1,0 +1,64 @@
+"""What a training step asks of a GPU, against what the GPU can give: where the time of a step goes."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from mixerscope.training.stack import Stack
+
+UPDATE_PASSES = 7
+"""Reads of weights, two moments and gradients, writes of weights and moments: what an update cannot do without."""
+
+
+def ceilings(precision: str) -> dict[str, float]:
+    """Measured here and now: floating-point operations a second of a large matrix product, bytes a second of a copy."""
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    size = 8192
+    a = torch.randn(size, size, device="cuda")
+    flops = 2 * size**3 / _seconds(lambda: a @ a)
+    large = torch.empty(2**30 // 4, device="cuda")
+    copied = torch.empty_like(large)
+    return {"flop_per_s": flops, "byte_per_s": 2 * 2**30 / _seconds(lambda: copied.copy_(large))}
+
+
+def _seconds(work: Callable[[], object], times: int = 10) -> float:
+    work()
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for _ in range(times):
+        work()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - started) / times
+
+
+def demand(stack: Stack) -> dict[str, float]:
+    """Of one step of all models: operations in matrix products, and bytes that the update and the gradients move."""
+    stack._losses = stack._stacked_loss  # what was compiled hides its operations
+    with FlopCounterMode(display=False) as counter:
+        stack._step(stack._length(0))
+    gradients = 2 * stack.flat.numel()  # written once, read by the update, which is counted there; laid in a row
+    moved = (UPDATE_PASSES * stack.flat.numel() + gradients) * stack.flat.element_size()
+    return {"flop": float(counter.get_total_flops()), "update_bytes": float(moved)}
+
+
+def profile(stack: Stack, steps: int = 20) -> dict[str, object]:
+    """Kernels a step, the time they take, and which take most of it."""
+    stack.advance(steps)
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        stack.advance(steps)
+        torch.cuda.synchronize()
+    launches: Counter[str] = Counter()
+    micros: Counter[str] = Counter()
+    for event in profiler.key_averages():
+        launches[event.key] += event.count
+        micros[event.key] += event.self_device_time_total
+    worst = [[name[:90], round(us / steps, 1), launches[name] / steps] for name, us in micros.most_common(15)]
+    return {
+        "kernels_per_step": sum(launches.values()) / steps,
+        "kernel_us_per_step": sum(micros.values()) / steps,
+        "longest": worst,
+    }

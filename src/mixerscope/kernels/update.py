@@ -1,0 +1,84 @@
+# pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportCallIssue=false
+"""Triton kernels of an update: rows into the table's gradient, and AdamW. See `mixerscope.training.update`."""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 1024
+TOGETHER = 16
+"""Rows of one token that are summed in one go."""
+
+
+@triton.jit
+def _add_rows(
+    table, tokens, rows, order, count, width,
+    stride_table, stride_row_model,
+    WIDTH: tl.constexpr, TOGETHER: tl.constexpr,
+):  # fmt: skip
+    # A program per place in the sorted order and model; the first place of a token sums all rows of that token.
+    place, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    token = tl.load(tokens + tl.load(order + place))
+    before = tl.load(tokens + tl.load(order + tl.maximum(place - 1, 0)))
+    if (place > 0) & (before == token):
+        return
+    columns = tl.arange(0, WIDTH)
+    inside = columns < width
+    total = tl.zeros((WIDTH,), tl.float32)
+    start = place
+    more = 1
+    while more > 0:
+        places = start + tl.arange(0, TOGETHER)
+        at = tl.load(order + places, places < count, 0)
+        mine = (places < count) & (tl.load(tokens + at) == token)
+        part = rows + model * stride_row_model + at.to(tl.int64)[:, None] * width + columns[None, :]
+        total += tl.sum(tl.load(part, mine[:, None] & inside[None, :], 0.0).to(tl.float32), 0)
+        start += TOGETHER
+        more = (tl.sum(mine.to(tl.int32), 0) == TOGETHER).to(tl.int32)
+    target = table + model * stride_table + token * width + columns
+    tl.store(target, (tl.load(target, inside, 0.0).to(tl.float32) + total).to(table.dtype.element_ty), inside)
+
+
+def add_rows(table: Tensor, tokens: Tensor, rows: Tensor, order: Tensor) -> None:
+    models, _, width = table.shape
+    rows, tokens = rows.contiguous(), tokens.contiguous()
+    _add_rows[(len(tokens), models)](
+        table, tokens, rows, order, len(tokens), width, table.stride(0), rows.stride(0),
+        WIDTH=triton.next_power_of_2(width), TOGETHER=TOGETHER, num_warps=2,
+    )  # fmt: skip
+
+
+@triton.jit
+def _adamw(
+    weights, first, second, grads, rates, decays, factors, count, stride, stride_grad,
+    BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    model = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < count
+    rate = tl.load(rates + model)
+    schedule, step_factor, second_factor = tl.load(factors), tl.load(factors + 1), tl.load(factors + 2)
+    here = model * stride + at
+    g = tl.load(grads + model * stride_grad + at, inside, 0.0).to(tl.float32)
+    m = tl.load(first + here, inside, 0.0).to(tl.float32)
+    v = tl.load(second + here, inside, 0.0).to(tl.float32)
+    w = tl.load(weights + here, inside, 0.0).to(tl.float32)
+    m += (g - m) * (1 - BETA1)
+    v = v * BETA2 + g * g * (1 - BETA2)
+    w *= 1 - rate * schedule * tl.load(decays + model)
+    w -= m / (tl.sqrt(v) * second_factor + EPSILON) * (rate * step_factor)
+    tl.store(first + here, m.to(first.dtype.element_ty), inside)
+    tl.store(second + here, v.to(second.dtype.element_ty), inside)
+    tl.store(weights + here, w.to(weights.dtype.element_ty), inside)
+
+
+def adamw(
+    weights: Tensor, first: Tensor, second: Tensor, grads: Tensor, rates: Tensor, decays: Tensor, factors: Tensor,
+    beta1: float, beta2: float, epsilon: float,
+) -> None:  # fmt: skip
+    models, count = weights.shape
+    grads = grads.contiguous()
+    _adamw[(triton.cdiv(count, BLOCK), models)](
+        weights, first, second, grads, rates, decays, factors, count, weights.stride(0), grads.stride(0),
+        BETA1=beta1, BETA2=beta2, EPSILON=epsilon, BLOCK=BLOCK, num_warps=4,
+    )  # fmt: skip

@@ -1,0 +1,55 @@
+"""How many models of a cohort fit on a GPU at once."""
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from mixerscope.errors import UserError
+from mixerscope.machine import Machine
+from mixerscope.model import Model, build_model
+from mixerscope.randomness import stream
+from mixerscope.spec import RunSpec
+from mixerscope.training.objective import cross_entropy
+
+COPIES = 6
+"""Of a model's parameters: themselves, two moments, gradients, gradients in a row, and what an update needs."""
+BACKWARD = 2.0
+"""What a step holds at its worst, over what its forward pass keeps for the backward one."""
+SHARE = 0.85
+"""Of the memory that is free, so that the allocator's gaps and the libraries' workspaces find room."""
+
+
+def member_bytes(spec: RunSpec) -> int:
+    """What one more member needs, with margins: from a forward pass of one model over one batch."""
+    batch = spec.task.sample(spec.train.batch_size, stream(spec.data_seed, "check"), "train")
+    model: Model = build_model(spec.model, spec.task.vocab_size, spec.seed)
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    read, targets = batch.scored()
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        # Holding the loss holds what is kept, so that no two of these share an address one after the other.
+        loss = cross_entropy(model(batch.tokens, read), targets)
+    parameters = sum(p.numel() * p.element_size() for p in model.parameters())
+    return int(COPIES * parameters + BACKWARD * sum(kept.values())) + loss.element_size()
+
+
+def fitting(specs: list[RunSpec], machine: Machine) -> list[list[RunSpec]]:
+    """The runs of a cohort in as few stacks as fit on the machine one after the other; one stack on a CPU."""
+    if machine.device == "cpu":
+        return [specs]
+    room = machine.memory_gib * 2**30 if machine.memory_gib else SHARE * torch.cuda.mem_get_info()[0]
+    each = member_bytes(specs[0])
+    most = int(room // each)
+    if most < 1:
+        raise UserError(
+            f"one model alone needs about {each / 2**30:.1f} GiB and {room / 2**30:.1f} GiB are free;"
+            " make train.batch_size or model.width smaller"
+        )
+    stacks = -(-len(specs) // most)
+    size = -(-len(specs) // stacks)
+    return [specs[start : start + size] for start in range(0, len(specs), size)]
