@@ -54,17 +54,17 @@ class Batches:
         rows = (torch.arange(count)[:, None] * size + torch.arange(size)) % len(batch)
         read, targets = batch.scored()
         tokens, read, targets = batch.tokens[rows].to(device), read[rows].to(device), targets[rows].to(device)
-        lengths = _rounded(read.where(targets != UNSCORED, 0).amax((1, 2)) + 1, tokens.shape[2])
+        lengths = _rounded(read.where(targets != UNSCORED, 0).amax((1, 2)) + 1)
         return Batches(tokens, read, targets, lengths, _by_token(tokens, lengths))
 
 
-def _rounded(needed: Tensor, longest: int) -> tuple[int, ...]:
-    """Each number of positions rounded up to one of a few: the longest document's, a half of it, a quarter of it, ...
+def _rounded(needed: Tensor) -> tuple[int, ...]:
+    """Each number of positions rounded up to one of a few: the largest, a half of it, a quarter of it, ...
 
     Nothing after the last scored position can matter to a causal model, and a step is captured or compiled for each
     length it meets, so there must not be many.
     """
-    offered = [longest]
+    offered = [int(needed.max())]
     while (half := -(-offered[-1] // 2)) >= SHORTEST:
         offered.append(half)
     return tuple(min(length for length in offered if length >= need) for need in needed.tolist())

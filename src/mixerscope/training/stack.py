@@ -78,7 +78,11 @@ class Stack:
         self.done = 0
         """The same number on the host."""
         self.loss_sum = torch.zeros(len(models), dtype=torch.float64, device=device)
-        self._losses = _compiled(self._stacked_loss) if machine.compile else self._stacked_loss
+        self._losses = self._stacked_loss
+        if machine.compile:
+            from mixerscope.training.compiling import compiled
+
+            self._losses = compiled(self._stacked_loss)
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
 
     @property
@@ -201,19 +205,6 @@ class Stack:
         with torch.no_grad():
             for tensor, value in zip(state, before, strict=True):
                 tensor.copy_(value)
-
-
-def _compiled(function):  # noqa: ANN001, ANN202
-    import torch._dynamo.config as dynamo
-    import torch._inductor.config as inductor
-
-    # Every cohort compiles the same function for its own shapes: no shape is to become a variable, and there is no
-    # number of them after which to give up.
-    dynamo.automatic_dynamic_shapes = False
-    dynamo.recompile_limit = dynamo.accumulated_recompile_limit = 1_000_000
-    # Choosing between kernels by timing them would make the order of sums, and so the last bits, a matter of luck.
-    inductor.deterministic = True
-    return torch.compile(function, dynamic=False, fullgraph=True)
 
 
 def _factors(train: TrainSpec, step: int) -> tuple[float, float, float]:

@@ -1,0 +1,102 @@
+"""Training steps through `torch.compile`, and what it has to be told about models this small.
+
+Imported only when something is compiled, since the compiler takes a while to import.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch._dynamo.config
+from torch import Tensor, fx
+from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+
+TILE = 64
+"""Rows and columns of a result that one processor of a GPU computes in one go."""
+PROCESSORS = 132
+"""Of a large GPU: with fewer tiles than this some of them have nothing to do."""
+LONG = 512
+"""Terms in the sums of a product, from which on cutting them pays."""
+SHORTEST = 64
+"""Terms that each part has at least."""
+ALIGNED = 4
+"""Parts have a multiple of 16 bytes, which fast kernels ask for."""
+
+aten = torch.ops.aten
+
+
+def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The function, compiled anew for every combination of shapes it meets."""
+    options: dict[str, Any] = {
+        # Choosing between kernels by timing them would make the order of sums, and so the last bits, a matter of luck.
+        "deterministic": True,
+        "post_grad_custom_pre_pass": CutLongSums(),
+    }
+    quick = torch.compile(function, dynamic=False, fullgraph=True, options=options)
+    # Every cohort has shapes of its own: none is to become a variable, and there is no number of them that is too many.
+    settings = {
+        "automatic_dynamic_shapes": False,
+        "recompile_limit": 1_000_000,
+        "accumulated_recompile_limit": 1_000_000,
+    }
+
+    def call(*inputs: Any) -> Tensor:
+        with torch._dynamo.config.patch(settings):
+            return quick(*inputs)
+
+    return call
+
+
+class CutLongSums(CustomGraphPass):
+    """Computes products of few numbers with long sums in several parts, which are added up afterwards.
+
+    The gradient of a small weight is such a product: a sum over all tokens of a batch, for a matrix of a few tiles,
+    which would keep a few processors busy for long while the others wait.
+    """
+
+    def __call__(self, graph: fx.Graph) -> None:
+        for node in graph.find_nodes(op="call_function", target=aten.bmm.default):
+            left, right = (argument.meta["val"] for argument in node.args)
+            parts = number_of_parts(left.shape, right.shape)
+            # Only where the parts of both factors lie so in memory that a batch of them needs no copy.
+            if parts > 1 and _follow_on(left, 2) and _follow_on(right, 1):
+                self._cut(graph, node, left.shape, right.shape, parts)
+
+    def uuid(self) -> bytes:
+        return get_hash_for_files((__file__,))
+
+    @staticmethod
+    def _cut(graph: fx.Graph, node: fx.Node, left: torch.Size, right: torch.Size, parts: int) -> None:
+        (batch, rows, terms), columns = left, right[2]
+        each = terms // parts
+        with graph.inserting_before(node):
+
+            def call(target: Any, *arguments: Any) -> fx.Node:
+                return graph.call_function(target, arguments)
+
+            a = call(aten.reshape.default, node.args[0], [batch, rows, parts, each])
+            a = call(aten.reshape.default, call(aten.permute.default, a, [0, 2, 1, 3]), [batch * parts, rows, each])
+            b = call(aten.reshape.default, node.args[1], [batch * parts, each, columns])
+            product = call(aten.bmm.default, a, b)
+            total = call(aten.sum.dim_IntList, call(aten.reshape.default, product, [batch, parts, rows, columns]), [1])
+        node.replace_all_uses_with(total)
+        graph.erase_node(node)
+
+
+def _follow_on(factor: Tensor, terms: int) -> bool:
+    """Whether the next matrix of the batch begins where the sum over dimension `terms` of one would go on."""
+    return factor.stride(0) == factor.shape[terms] * factor.stride(terms)
+
+
+def number_of_parts(left: torch.Size, right: torch.Size) -> int:
+    """For a product of [b, rows, terms] and [b, terms, columns]: the fewest that keep all processors busy."""
+    (batch, rows, terms), columns = left, right[2]
+    tiles = batch * -(-rows // TILE) * -(-columns // TILE)
+    if terms < LONG or 2 * tiles > PROCESSORS:
+        return 1
+    possible = [
+        parts
+        for parts in range(1, terms // SHORTEST + 1)
+        if terms % parts == 0 and (parts == 1 or terms // parts % ALIGNED == 0)
+    ]
+    return next((parts for parts in possible if parts * tiles >= PROCESSORS), possible[-1])
