@@ -1,4 +1,3 @@
-# pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportCallIssue=false
 """The selective scan as Triton kernels: the twins of the two operators in `mixers/ops/selective_scan.py`.
 
 A program holds the state of one document and a block of channels, [channels, n], and walks over the positions. The
