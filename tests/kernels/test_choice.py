@@ -99,6 +99,7 @@ def test_a_refusal_is_kept_too(kernel):
     kernel("right")  # from the same source file, so the file knows better
     with pytest.warns(RuntimeWarning, match="relative error"):
         assert chosen(numbers(3, 4)) is plain
+    assert stand_ins.runs == [], "what is known to be wrong is not run again"
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", '{"a": 1}', "\x00"])

@@ -106,11 +106,11 @@ def _first_verdict(
     label = _label(name, inputs, device)
     verdict = recall(label)
     try:
-        # Also where the verdict is known: several threads should not compile it.
-        outputs = _outputs(_kernel(name), inputs, changes)
         if verdict is None:
-            verdict = _compare(outputs, inputs, plain, changes)
+            verdict = _compare(_outputs(_kernel(name), inputs, changes), inputs, plain, changes)
             remember(label, verdict)
+        elif verdict == KERNEL:
+            _outputs(_kernel(name), inputs, changes)  # compiles it, here and not in several threads at once
     except Exception as error:  # noqa: BLE001 - whatever a compiler may raise, the plain body still works
         verdict = f"plain: {type(error).__name__}: {error}".splitlines()[0]
     if verdict != KERNEL and name not in _warned:

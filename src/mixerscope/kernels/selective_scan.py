@@ -1,4 +1,3 @@
-# pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportCallIssue=false
 """The selective scan as Triton kernels: the twins of the two operators in `mixers/ops/selective_scan.py`.
 
 A program holds the state of one document and a block of channels, [channels, n], and walks over the positions. The
@@ -10,7 +9,7 @@ Shapes: u, dt [m, b, t, e]; a [m, e, n]; b, c [m, b, t, n]; kept states [t // st
 
 # The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false, reportIndexIssue=false
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportGeneralTypeIssues=false
 
 import torch
 import triton
@@ -18,8 +17,9 @@ import triton.language as tl
 from torch import Tensor
 
 CHANNELS = 16
-"""Of a program: few, so that there are programs enough to hide each other's waiting, at 8 numbers a thread."""
-WARPS = 1
+"""Of a program: few, so that there are programs enough to hide each other's waiting."""
+CELLS_PER_WARP = 256
+"""Numbers of a state that a warp takes: with more, the states of a stride do not fit into its registers."""
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -33,7 +33,7 @@ def forward(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, stride: int,
     _forward[_grid(u)](
         u, dt, a, b, c, y, kept, documents, models * documents, channels,
         LENGTH=length, STRIDE=stride, KEEP=keep, STATES=states,
-        CHANNELS=CHANNELS, PADDED=triton.next_power_of_2(states), num_warps=WARPS,
+        CHANNELS=CHANNELS, PADDED=_padded(states), num_warps=_warps(states),
     )  # fmt: skip
     return y, kept
 
@@ -44,7 +44,7 @@ def backward(
     """The gradients of u, dt, a, b and c."""
     grad, u, dt, a, b, c, kept = (tensor.contiguous() for tensor in (grad, u, dt, a, b, c, kept))
     (models, documents, length, channels), states = u.shape, a.shape[-1]
-    blocks = triton.cdiv(channels, CHANNELS)
+    blocks = _grid(u)[1]
     grad_u, grad_dt = torch.empty_like(u), torch.empty_like(dt)
     of_a = u.new_empty(models, documents, channels, states, dtype=torch.float32)
     of_b, of_c = (u.new_empty(blocks, models, documents, length, states, dtype=torch.float32) for _ in "bc")
@@ -52,13 +52,22 @@ def backward(
         grad, u, dt, a, b, c, kept, grad_u, grad_dt, of_a, of_b, of_c,
         documents, models * documents, channels,
         LENGTH=length, STRIDE=stride, STATES=states,
-        CHANNELS=CHANNELS, PADDED=triton.next_power_of_2(states), num_warps=WARPS,
+        CHANNELS=CHANNELS, PADDED=_padded(states), num_warps=_warps(states),
     )  # fmt: skip
     return grad_u, grad_dt, of_a.sum(1).to(a.dtype), of_b.sum(0).to(b.dtype), of_c.sum(0).to(c.dtype)
 
 
 def _grid(u: Tensor) -> tuple[int, int]:
-    return u.shape[0] * u.shape[1], triton.cdiv(u.shape[3], CHANNELS)
+    return u.shape[0] * u.shape[1], -(-u.shape[3] // CHANNELS)
+
+
+def _padded(states: int) -> int:
+    """The next power of two: Triton's ranges have no other lengths."""
+    return 1 << (states - 1).bit_length()
+
+
+def _warps(states: int) -> int:
+    return min(16, max(1, CHANNELS * _padded(states) // CELLS_PER_WARP))
 
 
 # LENGTH is known when a kernel is compiled, which costs a second per length and spares the loop its bookkeeping.
@@ -145,9 +154,9 @@ def _backward(
             here = tl.full((1,), start + i, tl.int32) < LENGTH
             here_e, here_n = real_e & here, real_n & here
             g += grads[i][:, None] * cs[i][None, :]
-            part = (block * all_documents * LENGTH + row) * STATES + n
-            tl.store(of_c_at + part, tl.sum(grads[i][:, None] * states[i + 1], 0), here_n)
-            tl.store(of_b_at + part, tl.sum((dts[i] * us[i])[:, None] * g, 0), here_n)
+            part = (block * all_documents * LENGTH + row) * STATES
+            tl.store(of_c_at + part + n, tl.sum(grads[i][:, None] * states[i + 1], 0), here_n)
+            tl.store(of_b_at + part + n, tl.sum((dts[i] * us[i])[:, None] * g, 0), here_n)
             of_x = tl.sum(g * bs[i][None, :], 1)
             g *= decays[i]
             of_exponent = g * states[i]
