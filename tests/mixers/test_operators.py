@@ -4,6 +4,10 @@ import pytest
 import torch
 
 from mixerscope.mixers.ops.diagonal_ssm import diagonal_kernel
+from mixerscope.mixers.ops.direct_conv import _conv as conv_operator
+from mixerscope.mixers.ops.direct_conv import direct_conv
+from mixerscope.mixers.ops.direct_correlation import _correlation as correlation_operator
+from mixerscope.mixers.ops.direct_correlation import direct_correlation
 
 MEMBERS = 2
 
@@ -54,3 +58,25 @@ def test_diagonal_kernel_in_single_precision_where_modes_turn_fast():
     single = diagonal_kernel(*(x.float() for x in inputs), length)
     assert single.dtype == torch.float32
     assert (single - exact).norm() / exact.norm() < 5e-6
+
+
+@pytest.mark.parametrize("shared", [(), (0,), (1,)])
+def test_direct_conv(shared):
+    def definition(x, kernel):
+        taps = kernel.unsqueeze(-1)
+        return torch.stack([sum(taps[:, t - s] * x[:, s] for s in range(t + 1)) for t in range(x.shape[1])], 1)
+
+    members = ([] if 0 in shared else [MEMBERS]), ([] if 1 in shared else [MEMBERS])
+    inputs = [randn(*members[0], 3, 5, 4, 2), randn(*members[1], 4, 5, seed=1)]
+    for operator in (direct_conv, lambda x, kernel: conv_operator(x[None], kernel[None])[0]):
+        assert_equals_definition(operator, definition, inputs, shared)
+
+
+@pytest.mark.parametrize(("length", "taps"), [(1, 4), (3, 8), (4, 8), (7, 3)])
+def test_direct_correlation(length, taps):
+    def definition(b, c):
+        return torch.stack([(b[:, : max(taps - i, 0)] * c[:, i:]).sum(1) for i in range(length)], 1)
+
+    inputs = [randn(MEMBERS, 3, taps), randn(MEMBERS, 3, taps, seed=1)]
+    for operator in (direct_correlation, lambda b, c, n: correlation_operator(b[None], c[None], n)[0]):
+        assert_equals_definition(lambda b, c, operator=operator: operator(b, c, length), definition, inputs)
