@@ -5,6 +5,11 @@ triangular system row by row. Every product is three of tensor cores (tf32x3), w
 whatever precision matrix products have elsewhere: the system multiplies their errors.
 """
 
+# The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
+# ruff: noqa: ANN001, ANN202
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportReturnType=false
+# pyright: reportMissingImports=false
+
 import torch
 import triton
 import triton.language as tl
@@ -54,7 +59,9 @@ def _sizes(q: Tensor, v: Tensor) -> dict[str, int]:
 
 
 @triton.jit
-def _tile(pointer, first, t, start, LENGTH: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr):  # noqa: ANN001, ANN202, E501
+def _tile(
+    pointer, first, t, start, LENGTH: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr
+):  # fmt: skip
     """Pointers to [t, chunk] of one document and head, and which of them are real."""
     at = start + tl.arange(0, CHUNK)
     real = (t[:, None] < LENGTH) & (at[None, :] < WIDTH)
@@ -65,7 +72,7 @@ def _tile(pointer, first, t, start, LENGTH: tl.constexpr, HEADS: tl.constexpr, W
 def _products(
     q, k, first, t, LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, KEY_CHUNK: tl.constexpr,
     PADDED: tl.constexpr,
-):  # fmt: skip  # noqa: ANN001, ANN202
+):  # fmt: skip
     """q_i . k_j and k_i . k_j, [t, t]."""
     scores, similar = tl.zeros([PADDED, PADDED], tl.float32), tl.zeros([PADDED, PADDED], tl.float32)
     for start in range(0, KEYS, KEY_CHUNK):
@@ -83,7 +90,7 @@ def _forward(
     q, k, v, beta, o, written,
     LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr, PADDED: tl.constexpr,
     KEY_CHUNK: tl.constexpr, VALUE_CHUNK: tl.constexpr,
-):  # fmt: skip  # noqa: ANN001, ANN202
+):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     first = program // HEADS * LENGTH * HEADS + program % HEADS  # the row of position 0
     t = tl.arange(0, PADDED)
@@ -109,7 +116,7 @@ def _backward(
     grad, q, k, v, beta, written, grad_q, grad_k, grad_v, grad_beta,
     LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr, PADDED: tl.constexpr,
     KEY_CHUNK: tl.constexpr, VALUE_CHUNK: tl.constexpr,
-):  # fmt: skip  # noqa: ANN001, ANN202
+):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     first = program // HEADS * LENGTH * HEADS + program % HEADS
     t = tl.arange(0, PADDED)

@@ -4,6 +4,11 @@ One program a head walks through all its modes in blocks. Powers are advanced by
 as sines of large angles in float32, and far cheaper. All sums are made inside a program, in a fixed order.
 """
 
+# The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
+# ruff: noqa: ANN001, ANN202
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportReturnType=false
+# pyright: reportMissingImports=false
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -52,19 +57,19 @@ def _warps(block: int) -> int:
 
 
 @triton.jit
-def _product(a_real, a_imag, b_real, b_imag):  # noqa: ANN001, ANN202
+def _product(a_real, a_imag, b_real, b_imag):
     return a_real * b_real - a_imag * b_imag, a_real * b_imag + a_imag * b_real
 
 
 @triton.jit
-def _complex(pointer, at, inside):  # noqa: ANN001, ANN202
+def _complex(pointer, at, inside):
     real = tl.load(pointer + 2 * at, mask=inside, other=0.0).to(tl.float32)
     imag = tl.load(pointer + 2 * at + 1, mask=inside, other=0.0).to(tl.float32)
     return real, imag
 
 
 @triton.jit
-def _discretised(a_real, a_imag, step):  # noqa: ANN001, ANN202
+def _discretised(a_real, a_imag, step):
     """1 / (1 - z) and abar = (1 + z) / (1 - z) for z = step A / 2."""
     x, y = step * a_real / 2, step * a_imag / 2
     size = (1 - x) * (1 - x) + y * y
@@ -74,8 +79,8 @@ def _discretised(a_real, a_imag, step):  # noqa: ANN001, ANN202
 
 
 @triton.jit
-def _forward(  # noqa: ANN202
-    a_log, w, b, c, dt, kernel, a_log_row, w_row, b_row, c_row, dt_row,  # noqa: ANN001
+def _forward(
+    a_log, w, b, c, dt, kernel, a_log_row, w_row, b_row, c_row, dt_row,
     HEADS: tl.constexpr, MODES: tl.constexpr, LENGTH: tl.constexpr, BLOCK: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
@@ -105,9 +110,9 @@ def _forward(  # noqa: ANN202
 
 
 @triton.jit
-def _backward(  # noqa: ANN202
-    grad, a_log, w, b, c, dt, grad_a_log, grad_w, grad_b, grad_c, grad_dt,  # noqa: ANN001
-    a_log_row, w_row, b_row, c_row, dt_row,  # noqa: ANN001
+def _backward(
+    grad, a_log, w, b, c, dt, grad_a_log, grad_w, grad_b, grad_c, grad_dt,
+    a_log_row, w_row, b_row, c_row, dt_row,
     HEADS: tl.constexpr, MODES: tl.constexpr, LENGTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)

@@ -5,6 +5,11 @@ goes through the lags: the shifted tile comes from the nearest cache. The gradie
 document and summed afterwards, in a fixed order.
 """
 
+# The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
+# ruff: noqa: ANN001, ANN202
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportReturnType=false
+# pyright: reportMissingImports=false
+
 import torch
 import triton
 import triton.language as tl
@@ -50,7 +55,7 @@ def _forward(
     x, kernel, y,
     DOCUMENTS: tl.constexpr, LENGTH: tl.constexpr, CHANNELS: tl.constexpr, COPIES: tl.constexpr,
     PADDED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip  # noqa: ANN001, ANN202
+):  # fmt: skip
     document = tl.program_id(0).to(tl.int64)  # of all models, one after the other
     lane = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     lanes: tl.constexpr = CHANNELS * COPIES
@@ -71,7 +76,7 @@ def _backward(
     grad, x, kernel, grad_x, by_document,
     DOCUMENTS: tl.constexpr, LENGTH: tl.constexpr, CHANNELS: tl.constexpr, COPIES: tl.constexpr,
     PADDED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip  # noqa: ANN001, ANN202
+):  # fmt: skip
     document = tl.program_id(0).to(tl.int64)
     lane = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     lanes: tl.constexpr = CHANNELS * COPIES

@@ -3,6 +3,11 @@
 One program a channel; all sums are made inside it, in a fixed order.
 """
 
+# The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
+# ruff: noqa: ANN001, ANN202
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportReturnType=false
+# pyright: reportMissingImports=false
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -45,7 +50,7 @@ def _rows(x: Tensor) -> Tensor:
 def _forward(
     b, c, k, b_row, c_row,
     CHANNELS: tl.constexpr, TAPS: tl.constexpr, LENGTH: tl.constexpr, BLOCK: tl.constexpr, PADDED: tl.constexpr,
-):  # fmt: skip  # noqa: ANN001, ANN202
+):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     model, channel = program // CHANNELS, program % CHANNELS
     b += model * b_row + channel * TAPS
@@ -65,7 +70,7 @@ def _forward(
 def _backward(
     grad, b, c, grad_b, grad_c, b_row, c_row,
     CHANNELS: tl.constexpr, TAPS: tl.constexpr, LENGTH: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip  # noqa: ANN001, ANN202
+):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     model, channel = program // CHANNELS, program % CHANNELS
     b += model * b_row + channel * TAPS

@@ -10,7 +10,7 @@ Shapes: u, dt [m, b, t, e]; a [m, e, n]; b, c [m, b, t, n]; kept states [t // st
 # The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
 # ruff: noqa: ANN001, ANN202
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false, reportIndexIssue=false
-# pyright: reportMissingImports=false
+# pyright: reportReturnType=false, reportMissingImports=false
 
 import torch
 import triton

@@ -13,6 +13,7 @@ Shapes: q, k [m, b, t, h, c]; v, u, o [m, b, t, h, e]; beta [m, b, t, h].
 import torch
 from torch import Tensor
 
+from mixerscope.kernels import body
 from mixerscope.mixers.ops.stacked import fold_stack
 
 OPERATOR_LENGTH = 64
@@ -72,7 +73,7 @@ def _by_head(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Ten
 
 @torch.library.custom_op("mixerscope::delta_rule", mutates_args=())
 def _delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    o, written = plain_delta_rule(q, k, v, beta)
+    o, written = body("delta_rule", (q, k, v, beta), plain_delta_rule)(q, k, v, beta)
     return o.contiguous(), written.contiguous()
 
 
@@ -80,8 +81,9 @@ def _delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, 
 def _delta_rule_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    grads = plain_delta_rule_backward(grad, q, k, v, beta, written)
-    return grads[0].contiguous(), grads[1].contiguous(), grads[2].contiguous(), grads[3].contiguous()
+    inputs = (grad, q, k, v, beta, written)
+    of_q, of_k, of_v, of_beta = body("delta_rule_backward", inputs, plain_delta_rule_backward)(*inputs)
+    return of_q.contiguous(), of_k.contiguous(), of_v.contiguous(), of_beta.contiguous()
 
 
 @_delta_rule.register_fake

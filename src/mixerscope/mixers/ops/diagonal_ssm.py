@@ -11,6 +11,7 @@ Shapes: a_log, w [m, h, n]; b, c [m, h, n, 2] real and imaginary parts; dt [m, h
 import torch
 from torch import Tensor
 
+from mixerscope.kernels import body
 from mixerscope.mixers.ops.stacked import fold_stack
 
 
@@ -35,17 +36,20 @@ def _complex(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor) -> tupl
 
 @torch.library.custom_op("mixerscope::diagonal_kernel", mutates_args=())
 def _kernel(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
-    return _plain(a_log, w, b, c, dt, length)
+    inputs = (a_log, w, b, c, dt, length)
+    return body("diagonal_kernel", inputs, plain_diagonal_kernel)(*inputs)
 
 
 @torch.library.custom_op("mixerscope::diagonal_kernel_backward", mutates_args=())
 def _kernel_backward(
     grad: Tensor, a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _plain_backward(grad, a_log, w, b, c, dt)
+    inputs = (grad, a_log, w, b, c, dt)
+    return body("diagonal_kernel_backward", inputs, plain_diagonal_kernel_backward)(*inputs)
 
 
-def _plain(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
+def plain_diagonal_kernel(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
+    """The kernel [m, h, length]."""
     # Lag by lag, so that no tensor of all modes times all lags is made.
     abar, term = discretise(a_log, w, b, c, dt)
     lags: list[Tensor] = []
@@ -56,9 +60,10 @@ def _plain(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: i
     return (2 * torch.stack(lags, -1)).to(a_log.dtype)
 
 
-def _plain_backward(
+def plain_diagonal_kernel_backward(
     grad: Tensor, a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of a_log, w, b, c and dt."""
     a, b_, c_, dt_ = _complex(a_log, w, b, c, dt)
     q = 1 / (1 - dt_ * a / 2)
     abar, bc = (1 + dt_ * a / 2) * q, b_ * c_
@@ -90,13 +95,8 @@ def _(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -
 def _(
     grad: Tensor, a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return (
-        a_log.new_empty(a_log.shape),
-        w.new_empty(w.shape),
-        b.new_empty(b.shape),
-        c.new_empty(c.shape),
-        dt.new_empty(dt.shape),
-    )
+    of_a_log, of_w, of_b, of_c, of_dt = (x.new_empty(x.shape) for x in (a_log, w, b, c, dt))
+    return of_a_log, of_w, of_b, of_c, of_dt
 
 
 def _save(ctx, inputs, output) -> None:  # noqa: ANN001

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mixerscope.kernels import body
 from mixerscope.mixers.ops.stacked import fold_stack
 
 
@@ -21,23 +22,25 @@ def direct_conv(x: Tensor, kernel: Tensor) -> Tensor:
 
 @torch.library.custom_op("mixerscope::direct_conv", mutates_args=())
 def _conv(x: Tensor, kernel: Tensor) -> Tensor:
-    return _plain(x, kernel)
+    return body("direct_conv", (x, kernel), plain_conv)(x, kernel)
 
 
 @torch.library.custom_op("mixerscope::direct_conv_backward", mutates_args=())
 def _conv_backward(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-    return _plain_backward(grad, x, kernel)
+    return body("direct_conv_backward", (grad, x, kernel), plain_conv_backward)(grad, x, kernel)
 
 
 # The kernel is laid out as a triangular matrix, so that the sums are one matrix product a channel. Padding and
 # reshaping makes the matrix; an index would be slower, and its reverse a scatter.
 
 
-def _plain(x: Tensor, kernel: Tensor) -> Tensor:
+def plain_conv(x: Tensor, kernel: Tensor) -> Tensor:
+    """y."""
     return torch.einsum("mbscr,mcst->mbtcr", x, _triangular(kernel)).contiguous()
 
 
-def _plain_backward(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
+def plain_conv_backward(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of x and of the kernel."""
     grad_x = torch.einsum("mbtcr,mcst->mbscr", grad, _triangular(kernel)).contiguous()
     return grad_x, _diagonal_sums(torch.einsum("mbscr,mbtcr->mcst", x, grad))
 

@@ -8,36 +8,39 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mixerscope.kernels import body
 from mixerscope.mixers.ops.stacked import fold_stack
 
 
 def direct_correlation(b: Tensor, c: Tensor, length: int) -> Tensor:
     """k [d, length] for b, c [d, n]."""
     # On a CPU the plain body is differentiated as it stands: that keeps the blocks, and is faster.
-    return (_plain if b.device.type == "cpu" else _correlation)(b[None], c[None], length)[0]
+    return (plain_correlation if b.device.type == "cpu" else _correlation)(b[None], c[None], length)[0]
 
 
 @torch.library.custom_op("mixerscope::direct_correlation", mutates_args=())
 def _correlation(b: Tensor, c: Tensor, length: int) -> Tensor:
-    return _plain(b, c, length)
+    return body("direct_correlation", (b, c, length), plain_correlation)(b, c, length)
 
 
 @torch.library.custom_op("mixerscope::direct_correlation_backward", mutates_args=())
 def _correlation_backward(grad: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    return _plain_backward(grad, b, c)
+    return body("direct_correlation_backward", (grad, b, c), plain_correlation_backward)(grad, b, c)
 
 
 # In blocks of t taps: sums[r, s] = sum over blocks p of b[p, r] c[p, s], where c's blocks reach over the next one too;
 # lag i is the sum of the diagonal s = r + i.
 
 
-def _plain(b: Tensor, c: Tensor, length: int) -> Tensor:
+def plain_correlation(b: Tensor, c: Tensor, length: int) -> Tensor:
+    """k [m, d, length]."""
     sums = _blocks(b, length).mT @ _double_blocks(c, length)  # [m, d, t, 2 t]
     skewed = F.pad(sums.flatten(-2), (0, length)).unflatten(-1, (length, 2 * length + 1))
     return skewed[..., :length].sum(-2)
 
 
-def _plain_backward(grad: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+def plain_correlation_backward(grad: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of b and c."""
     length, taps = grad.shape[-1], b.shape[-1]
     rows = F.pad(grad, (0, length + 1)).unsqueeze(-2).expand(*grad.shape, 2 * length + 1)
     by_sums = rows.flatten(-2)[..., : 2 * length * length].unflatten(-1, (length, 2 * length))
