@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from mixerscope.mixers.ops import delta_rule as delta
+from mixerscope.mixers.ops import diagonal_ssm as diagonal
+from mixerscope.mixers.ops import direct_conv as conv
+from mixerscope.mixers.ops import direct_correlation as correlation
 from mixerscope.mixers.ops.diagonal_ssm import diagonal_kernel
-from mixerscope.mixers.ops.direct_conv import _conv as conv_operator
-from mixerscope.mixers.ops.direct_conv import direct_conv
-from mixerscope.mixers.ops.direct_correlation import _correlation as correlation_operator
-from mixerscope.mixers.ops.direct_correlation import direct_correlation
 
 MEMBERS = 2
 
@@ -68,7 +68,7 @@ def test_direct_conv(shared):
 
     members = ([] if 0 in shared else [MEMBERS]), ([] if 1 in shared else [MEMBERS])
     inputs = [randn(*members[0], 3, 5, 4, 2), randn(*members[1], 4, 5, seed=1)]
-    for operator in (direct_conv, lambda x, kernel: conv_operator(x[None], kernel[None])[0]):
+    for operator in (conv.direct_conv, lambda x, kernel: conv._conv(x[None], kernel[None])[0]):
         assert_equals_definition(operator, definition, inputs, shared)
 
 
@@ -78,5 +78,41 @@ def test_direct_correlation(length, taps):
         return torch.stack([(b[:, : max(taps - i, 0)] * c[:, i:]).sum(1) for i in range(length)], 1)
 
     inputs = [randn(MEMBERS, 3, taps), randn(MEMBERS, 3, taps, seed=1)]
-    for operator in (direct_correlation, lambda b, c, n: correlation_operator(b[None], c[None], n)[0]):
+    for operator in (correlation.direct_correlation, lambda b, c, n: correlation._correlation(b[None], c[None], n)[0]):
         assert_equals_definition(lambda b, c, operator=operator: operator(b, c, length), definition, inputs)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("shared", [(), (0, 3)])
+def test_delta_rule(heads, shared):
+    def definition(q, k, v, beta):
+        memory, rows = torch.zeros(len(q), heads, 4, 5, dtype=q.dtype), []
+        for t in range(q.shape[1]):
+            o, memory = delta.delta_step(memory, q[:, t], k[:, t], v[:, t], beta[:, t])
+            rows.append(o)
+        return torch.stack(rows, 1)
+
+    sizes = [(4,), (4,), (5,), ()]
+    inputs = [
+        randn(*(() if i in shared else (MEMBERS,)), 3, 6, heads, *size, seed=i) / 2 for i, size in enumerate(sizes)
+    ]
+    for operator in (delta.delta_rule, lambda *x: delta._delta_rule(*(y[None] for y in x))[0][0]):
+        assert_equals_definition(operator, definition, inputs, shared)
+
+
+def test_operators_say_what_shapes_they_return():
+    """Compilers trust what is registered: shapes, types, and that everything is contiguous."""
+    a_log, pairs, dt = randn(2, 3, 4), randn(2, 3, 4, 2), randn(2, 3).exp()
+    x, kernel, taps = randn(2, 3, 5, 4, 2), randn(2, 4, 5), randn(2, 3, 8)
+    q, beta = randn(2, 3, 5, 2, 4), randn(2, 3, 5, 2)
+    for operator, inputs in [
+        (diagonal._kernel, (a_log, a_log, pairs, pairs, dt, 5)),
+        (diagonal._kernel_backward, (randn(2, 3, 5), a_log, a_log, pairs, pairs, dt)),
+        (conv._conv, (x, kernel)),
+        (conv._conv_backward, (x, x, kernel)),
+        (correlation._correlation, (taps, taps, 5)),
+        (correlation._correlation_backward, (randn(2, 3, 5), taps, taps)),
+        (delta._delta_rule, (q, q, q, beta)),
+        (delta._delta_rule_backward, (q, q, q, q, beta, q)),
+    ]:
+        torch.library.opcheck(operator, inputs, test_utils=("test_schema", "test_faketensor"))
