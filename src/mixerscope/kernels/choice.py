@@ -18,6 +18,14 @@ from torch import Tensor
 from mixerscope.kernels.verdicts import recall, remember
 
 KERNELS = {
+    "delta_rule": "mixerscope.kernels.delta_rule:forward",
+    "delta_rule_backward": "mixerscope.kernels.delta_rule:backward",
+    "diagonal_kernel": "mixerscope.kernels.diagonal_ssm:forward",
+    "diagonal_kernel_backward": "mixerscope.kernels.diagonal_ssm:backward",
+    "direct_conv": "mixerscope.kernels.direct_conv:forward",
+    "direct_conv_backward": "mixerscope.kernels.direct_conv:backward",
+    "direct_correlation": "mixerscope.kernels.direct_correlation:forward",
+    "direct_correlation_backward": "mixerscope.kernels.direct_correlation:backward",
     "selective_scan": "mixerscope.kernels.selective_scan:forward",
     "selective_scan_backward": "mixerscope.kernels.selective_scan:backward",
     "add_rows": "mixerscope.kernels.update:add_rows",

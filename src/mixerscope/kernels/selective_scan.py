@@ -9,7 +9,7 @@ Shapes: u, dt [m, b, t, e]; a [m, e, n]; b, c [m, b, t, n]; kept states [t // st
 
 # The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false, reportIndexIssue=false
-# pyright: reportMissingImports=false, reportGeneralTypeIssues=false
+# pyright: reportReturnType=false, reportMissingImports=false, reportGeneralTypeIssues=false
 
 import torch
 import triton

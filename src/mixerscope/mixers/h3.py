@@ -105,9 +105,8 @@ class H3(Mixer):
         shift = correlate(self.shift_b, self.shift_c, keys.shape[1])
         k = torch.einsum("bsd,ds->bd", keys, shift.flip(1)) + self.shift_skip * k
         kv = self._heads(k)[..., :, None] * self._heads(v)[..., None, :]  # [b, h, c, e]
-        log_size, angle, (c_real, c_imag) = discretise(self.a_log, self.frequency, self.b, self.c, self.dt_log.exp())
-        a_real, a_imag = (log_size.exp() * turn for turn in (angle.cos(), angle.sin()))  # [h, n]
-        a_real, a_imag, c_real, c_imag = (part[:, None, None] for part in (a_real, a_imag, c_real, c_imag))
+        abar, cbar = discretise(self.a_log, self.frequency, self.b, self.c, self.dt_log.exp())  # [h, n]
+        a_real, a_imag, c_real, c_imag = (p[:, None, None] for p in (abar.real, abar.imag, cbar.real, cbar.imag))
         real = a_real * state[1] - a_imag * state[2] + kv[..., None]
         imag = a_real * state[2] + a_imag * state[1]
         y = 2 * (c_real * real - c_imag * imag).sum(-1) + self.skip[:, None, None] * kv

@@ -1,24 +1,31 @@
 """The delta rule: a memory matrix that replaces what it held at a key instead of adding to it.
 
 S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T,  o_t = S_t^T q_t.
+
+What is written at t, u_t = beta_t (v_t - sum_{j<t} (k_j . k_t) u_j), is a triangular system in u; solving it gives all
+positions at once, and o_t = sum_{j<=t} (q_t . k_j) u_j.
+
+On a GPU this is one operator with a leading stack axis, a batching rule and a gradient of its own: a batch of small
+triangular systems is slow there as a library call, and at the reduced precision of matrix products it loses digits.
+Shapes: q, k [m, b, t, h, c]; v, u, o [m, b, t, h, e]; beta [m, b, t, h].
 """
 
 import torch
 from torch import Tensor
 
+from mixerscope.kernels import body
+from mixerscope.mixers.ops.stacked import fold_stack
+
+OPERATOR_LENGTH = 64
+"""The longest input whose t x t matrices a kernel can hold."""
+
 
 def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
-    """o [b, t, h, e] for q, k [b, t, h, c], v [b, t, h, e] and beta [b, t, h], from an empty memory.
-
-    What is written at t, u_t = beta_t (v_t - sum_{j<t} (k_j . k_t) u_j), is a triangular system in u; solving it
-    gives all positions at once, and o_t = sum_{j<=t} (q_t . k_j) u_j.
-    """
-    q, k, v, beta = (x.transpose(1, 2) for x in (q, k, v, beta))  # [b, h, t, ...]
-    beta = beta.unsqueeze(-1)
-    overlap = (beta * (k @ k.mT)).tril(-1)
-    # The diagonal is not read: `unitriangular` takes it as ones.
-    written = torch.linalg.solve_triangular(overlap, beta * v, upper=False, unitriangular=True)
-    return ((q @ k.mT).tril() @ written).transpose(1, 2)
+    """o [b, t, h, e] for q, k [b, t, h, c], v [b, t, h, e] and beta [b, t, h], from an empty memory."""
+    if q.device.type == "cpu" or q.shape[1] > OPERATOR_LENGTH:
+        # Differentiating the solution as it stands keeps the t x t matrices, and is faster on a CPU.
+        return plain_delta_rule(q, k, v, beta)[0]
+    return _delta_rule(q[None], k[None], v[None], beta[None])[0][0]
 
 
 def delta_step(memory: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
@@ -26,3 +33,87 @@ def delta_step(memory: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor) ->
     held = torch.einsum("bhce,bhc->bhe", memory, k)
     memory = memory + torch.einsum("bhc,bhe->bhce", k, beta[..., None] * (v - held))
     return torch.einsum("bhce,bhc->bhe", memory, q), memory
+
+
+def plain_delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """o and u; half precision is computed in float32, in which u is returned."""
+    q_, k_, v_, beta_ = _by_head(q, k, v, beta)
+    overlap = (beta_ * (k_ @ k_.mT)).tril(-1)
+    # The diagonal is not read: `unitriangular` takes it as ones.
+    written = torch.linalg.solve_triangular(overlap, beta_ * v_, upper=False, unitriangular=True)
+    out = (q_ @ k_.mT).tril() @ written
+    return out.transpose(-2, -3).to(q.dtype), written.transpose(-2, -3)
+
+
+def plain_delta_rule_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of q, k, v and beta."""
+    q_, k_, v_, beta_ = _by_head(q, k, v, beta)
+    grad_, u = grad.to(written.dtype).transpose(-2, -3), written.transpose(-2, -3)
+    similar = k_ @ k_.mT
+    overlap = (beta_ * similar).tril(-1)
+    by_u = (q_ @ k_.mT).tril().mT @ grad_
+    by_right = torch.linalg.solve_triangular(overlap.mT, by_u, upper=True, unitriangular=True)
+    by_overlap = -(by_right @ u.mT).tril(-1)
+    by_scores = (grad_ @ u.mT).tril()
+    by_similar = beta_ * by_overlap
+    grad_k = (by_similar + by_similar.mT) @ k_ + by_scores.mT @ q_
+    grad_beta = (v_ * by_right).sum(-1) + (similar * by_overlap).sum(-1)
+    by_position = [x.transpose(-2, -3).to(q.dtype) for x in (by_scores @ k_, grad_k, beta_ * by_right)]
+    return by_position[0], by_position[1], by_position[2], grad_beta.mT.to(q.dtype)
+
+
+def _by_head(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """[..., t, h, c] -> [..., h, t, c]; beta gets a last axis of size 1. Solving needs float32 at least."""
+    kind = torch.promote_types(q.dtype, torch.float32)
+    q, k, v, beta = (x.to(kind).transpose(-2, -3) for x in (q, k, v, beta.unsqueeze(-1)))
+    return q, k, v, beta
+
+
+@torch.library.custom_op("mixerscope::delta_rule", mutates_args=())
+def _delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    o, written = body("delta_rule", (q, k, v, beta), plain_delta_rule)(q, k, v, beta)
+    return o.contiguous(), written.contiguous()
+
+
+@torch.library.custom_op("mixerscope::delta_rule_backward", mutates_args=())
+def _delta_rule_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    inputs = (grad, q, k, v, beta, written)
+    of_q, of_k, of_v, of_beta = body("delta_rule_backward", inputs, plain_delta_rule_backward)(*inputs)
+    return of_q.contiguous(), of_k.contiguous(), of_v.contiguous(), of_beta.contiguous()
+
+
+@_delta_rule.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    return v.new_empty(v.shape), v.new_empty(v.shape, dtype=torch.promote_types(v.dtype, torch.float32))
+
+
+@_delta_rule_backward.register_fake
+def _(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), beta.new_empty(beta.shape)
+
+
+def _save(ctx, inputs, output) -> None:  # noqa: ANN001
+    ctx.save_for_backward(*inputs, output[1])
+    # What was written is returned for the backward pass alone.
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx, grad, grad_written):  # noqa: ANN001, ANN202
+    assert grad_written is None, "what was written is not a differentiable output"
+    return _delta_rule_backward(grad, *ctx.saved_tensors)
+
+
+_delta_rule.register_autograd(_differentiate, setup_context=_save)
+
+
+@_delta_rule.register_vmap
+def _(info, in_dims, *inputs):  # noqa: ANN001, ANN202
+    size = info.batch_size
+    o, written = _delta_rule(*fold_stack(inputs, in_dims, size))
+    return (o.unflatten(0, (size, -1)), written.unflatten(0, (size, -1))), (0, 0)

@@ -1,32 +1,117 @@
-"""S4D: a diagonal state space model, in real arithmetic so that it stacks and compiles like everything else.
+"""S4D: the convolution kernel of a diagonal state space model.
 
-A = -exp(a_log) + i w, discretised by the bilinear rule with step dt:
-abar = (1 + dt A / 2) / (1 - dt A / 2), cbar = B C dt / (1 - dt A / 2), kernel[l] = 2 Re sum_n cbar_n abar_n^l.
+A = -exp(a_log) + i w, discretised by the bilinear rule with step dt; z = dt A / 2:
+abar = (1 + z) / (1 - z), cbar = B C dt / (1 - z), kernel[l] = 2 Re sum_n cbar_n abar_n^l.
+
+One operator from the parameters to the kernel: as separate operations it would write tensors of all modes times all
+lags to memory several times over. It has a leading stack axis, one batching rule and one gradient.
+Shapes: a_log, w [m, h, n]; b, c [m, h, n, 2] real and imaginary parts; dt [m, h]; kernel [m, h, t].
 """
 
 import torch
 from torch import Tensor
 
+from mixerscope.kernels import body
+from mixerscope.mixers.ops.stacked import fold_stack
+
 
 def diagonal_kernel(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
-    """[h, length]: the first lags. a_log, w [h, n]; b, c [h, n, 2] real and imaginary parts; dt [h]."""
-    log_size, angle, (real, imaginary) = discretise(a_log, w, b, c, dt)
-    lag = torch.arange(length, dtype=a_log.dtype, device=a_log.device)
-    size, turn = torch.exp(log_size[..., None] * lag), angle[..., None] * lag  # [h, n, l]
-    return 2 * (size * (real[..., None] * turn.cos() - imaginary[..., None] * turn.sin())).sum(1)
+    """[h, length]: the first lags. a_log, w [h, n]; b, c [h, n, 2]; dt [h]."""
+    return _kernel(a_log[None], w[None], b[None], c[None], dt[None], length)[0]
 
 
-def discretise(
-    a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor
-) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-    """log |abar|, the angle of abar, and cbar as (real, imaginary), each [h, n]."""
-    half = dt[:, None] / 2
-    x, y = -half * a_log.exp(), half * w  # dt A / 2
-    up, down = (1 + x).square() + y.square(), (1 - x).square() + y.square()
-    log_size = (up.log() - down.log()) / 2
-    angle = torch.atan2(y, 1 + x) + torch.atan2(y, 1 - x)
-    # B C times dt / (1 - dt A / 2) = dt (1 - x + i y) / |1 - dt A / 2|^2.
-    (b_real, b_imag), (c_real, c_imag) = b.unbind(-1), c.unbind(-1)
-    bc_real, bc_imag = b_real * c_real - b_imag * c_imag, b_real * c_imag + b_imag * c_real
-    scale = dt[:, None] / down
-    return log_size, angle, (scale * (bc_real * (1 - x) - bc_imag * y), scale * (bc_real * y + bc_imag * (1 - x)))
+def discretise(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
+    """abar and cbar, complex [..., h, n]."""
+    a, b, c, dt = _complex(a_log, w, b, c, dt)
+    below = 1 - dt * a / 2
+    return (1 + dt * a / 2) / below, b * c * dt / below
+
+
+def _complex(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A, B, C as complex numbers, and dt to go with them; there are none of half precision."""
+    real = torch.promote_types(a_log.dtype, torch.float32)
+    a_log, w, b, c, dt = (x.to(real) for x in (a_log, w, b, c, dt))
+    return torch.complex(-a_log.exp(), w), torch.complex(*b.unbind(-1)), torch.complex(*c.unbind(-1)), dt[..., None]
+
+
+@torch.library.custom_op("mixerscope::diagonal_kernel", mutates_args=())
+def _kernel(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
+    inputs = (a_log, w, b, c, dt, length)
+    return body("diagonal_kernel", inputs, plain_diagonal_kernel)(*inputs)
+
+
+@torch.library.custom_op("mixerscope::diagonal_kernel_backward", mutates_args=())
+def _kernel_backward(
+    grad: Tensor, a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    inputs = (grad, a_log, w, b, c, dt)
+    return body("diagonal_kernel_backward", inputs, plain_diagonal_kernel_backward)(*inputs)
+
+
+def plain_diagonal_kernel(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
+    """The kernel [m, h, length]."""
+    # Lag by lag, so that no tensor of all modes times all lags is made.
+    abar, term = discretise(a_log, w, b, c, dt)
+    lags: list[Tensor] = []
+    for lag in range(length):
+        if lag:
+            term = term * abar
+        lags.append(term.real.sum(-1))
+    return (2 * torch.stack(lags, -1)).to(a_log.dtype)
+
+
+def plain_diagonal_kernel_backward(
+    grad: Tensor, a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of a_log, w, b, c and dt."""
+    a, b_, c_, dt_ = _complex(a_log, w, b, c, dt)
+    q = 1 / (1 - dt_ * a / 2)
+    abar, bc = (1 + dt_ * a / 2) * q, b_ * c_
+    # Horner's rule: value = sum_l grad[l] abar^l, and slope, its derivative by abar.
+    value, slope = torch.zeros_like(abar), torch.zeros_like(abar)
+    for g in grad.to(dt_.dtype).unsqueeze(-1).unbind(-2)[::-1]:
+        slope = torch.addcmul(value, slope, abar)
+        value = value * abar + g
+    # The loss changes by 2 Re(value dcbar + cbar slope dabar); what follows is the chain rule through z and B C.
+    by_z = bc * dt_ * q.square() * (value + 2 * q * slope)
+    by_bc = 2 * value * dt_ * q
+    grad_dt = (2 * value * bc * q + by_z * a).real.sum(-1)
+    kind = a_log.dtype
+    grad_a_log, grad_w = (dt_ * by_z.real * a.real).to(kind), (-dt_ * by_z.imag).to(kind)
+    return grad_a_log, grad_w, _parts(by_bc * c_).to(kind), _parts(by_bc * b_).to(kind), grad_dt.to(kind)
+
+
+def _parts(by: Tensor) -> Tensor:
+    """The gradient [..., 2] by real and imaginary part of x, where the loss changes by Re(by dx)."""
+    return torch.view_as_real(by.conj().resolve_conj())
+
+
+@_kernel.register_fake
+def _(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
+    return a_log.new_empty(*a_log.shape[:2], length)
+
+
+@_kernel_backward.register_fake
+def _(
+    grad: Tensor, a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    of_a_log, of_w, of_b, of_c, of_dt = (x.new_empty(x.shape) for x in (a_log, w, b, c, dt))
+    return of_a_log, of_w, of_b, of_c, of_dt
+
+
+def _save(ctx, inputs, output) -> None:  # noqa: ANN001
+    ctx.save_for_backward(*inputs[:-1])
+
+
+def _differentiate(ctx, grad):  # noqa: ANN001, ANN202
+    return *_kernel_backward(grad, *ctx.saved_tensors), None
+
+
+_kernel.register_autograd(_differentiate, setup_context=_save)
+
+
+@_kernel.register_vmap
+def _(info, in_dims, *inputs):  # noqa: ANN001, ANN202
+    *tensors, length = inputs
+    kernel = _kernel(*fold_stack(tensors, in_dims[:-1], info.batch_size), length)
+    return kernel.unflatten(0, (info.batch_size, -1)), 0

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.kernels import body
+from mixerscope.mixers.ops.stacked import fold_stack
 
 STRIDE_ON_GPU = 5
 """As many states as the kernel of the backward pass has room for in registers."""
@@ -155,15 +156,9 @@ def _differentiate(ctx, grad_y, grad_kept):  # noqa: ANN001, ANN202
 _scan.register_autograd(_differentiate, setup_context=_save)
 
 
-def _stack(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """[k, m, ...] -> [k m, ...]; a tensor that is the same for all k is repeated."""
-    tensor = tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-    return tensor.reshape(-1, *tensor.shape[2:])
-
-
 @_scan.register_vmap
 def _(info, in_dims, *inputs):  # noqa: ANN001, ANN202
     size = info.batch_size
     *tensors, keep = inputs
-    y, kept = _scan(*(_stack(x, dim, size) for x, dim in zip(tensors, in_dims[:-1], strict=True)), keep)
+    y, kept = _scan(*fold_stack(tensors, in_dims[:-1], size), keep)
     return (y.unflatten(0, (size, -1)), kept.unflatten(1, (size, -1))), (0, 1)

@@ -1,0 +1,162 @@
+"""Triton bodies for the delta rule (`mixers/ops/delta_rule.py` defines it).
+
+One program a document and head holds its t x t matrices, goes through key and value channels in chunks, and solves the
+triangular system row by row. Every product is three of tensor cores (tf32x3), which err as little as float32 does,
+whatever precision matrix products have elsewhere: the system multiplies their errors.
+"""
+
+# The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
+# ruff: noqa: ANN001, ANN202
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportReturnType=false
+# pyright: reportMissingImports=false
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+CHUNK = 64
+"""Channels handled at once."""
+SMALLEST = 16
+"""The least size Triton multiplies matrices at."""
+WARPS = 8
+
+
+def forward(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """o and what was written, both [m, b, t, h, e], the latter in float32."""
+    q, k, v, beta = (x.contiguous() for x in (q, k, v, beta))
+    o, written = v.new_empty(v.shape), v.new_empty(v.shape, dtype=torch.float32)
+    _forward[_grid(q)](q, k, v, beta, o, written, **_sizes(q, v), num_warps=WARPS, num_stages=1)
+    return o, written
+
+
+def backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of q, k, v and beta."""
+    grad, q, k, v, beta, written = (x.contiguous() for x in (grad, q, k, v, beta, written))
+    grad_q, grad_k, grad_v, grad_beta = (x.new_empty(x.shape) for x in (q, k, v, beta))
+    _backward[_grid(q)](
+        grad, q, k, v, beta, written, grad_q, grad_k, grad_v, grad_beta, **_sizes(q, v), num_warps=WARPS, num_stages=1
+    )
+    return grad_q, grad_k, grad_v, grad_beta
+
+
+def _grid(q: Tensor) -> tuple[int]:
+    return (q.shape[0] * q.shape[1] * q.shape[3],)
+
+
+def _sizes(q: Tensor, v: Tensor) -> dict[str, int]:
+    _, _, length, heads, keys = q.shape
+
+    def padded(size: int) -> int:
+        return max(SMALLEST, triton.next_power_of_2(size))
+
+    return {
+        "LENGTH": length, "HEADS": heads, "KEYS": keys, "VALUES": v.shape[-1], "PADDED": padded(length),
+        "KEY_CHUNK": min(CHUNK, padded(keys)), "VALUE_CHUNK": min(CHUNK, padded(v.shape[-1])),
+    }  # fmt: skip
+
+
+@triton.jit
+def _tile(
+    pointer, first, t, start, LENGTH: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr
+):  # fmt: skip
+    """Pointers to [t, chunk] of one document and head, and which of them are real."""
+    at = start + tl.arange(0, CHUNK)
+    real = (t[:, None] < LENGTH) & (at[None, :] < WIDTH)
+    return pointer + (first + t[:, None] * HEADS) * WIDTH + at[None, :], real
+
+
+@triton.jit
+def _products(
+    q, k, first, t, LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, KEY_CHUNK: tl.constexpr,
+    PADDED: tl.constexpr,
+):  # fmt: skip
+    """q_i . k_j and k_i . k_j, [t, t]."""
+    scores, similar = tl.zeros([PADDED, PADDED], tl.float32), tl.zeros([PADDED, PADDED], tl.float32)
+    for start in range(0, KEYS, KEY_CHUNK):
+        from_q, real = _tile(q, first, t, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        from_k, real = _tile(k, first, t, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        keys = tl.load(from_k, mask=real, other=0.0).to(tl.float32)
+        queries = tl.load(from_q, mask=real, other=0.0).to(tl.float32)
+        scores = tl.dot(queries, tl.trans(keys), scores, input_precision="tf32x3")
+        similar = tl.dot(keys, tl.trans(keys), similar, input_precision="tf32x3")
+    return scores, similar
+
+
+@triton.jit
+def _forward(
+    q, k, v, beta, o, written,
+    LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr, PADDED: tl.constexpr,
+    KEY_CHUNK: tl.constexpr, VALUE_CHUNK: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0).to(tl.int64)
+    first = program // HEADS * LENGTH * HEADS + program % HEADS  # the row of position 0
+    t = tl.arange(0, PADDED)
+    rates = tl.load(beta + first + t * HEADS, mask=t < LENGTH, other=0.0).to(tl.float32)
+    scores, similar = _products(q, k, first, t, LENGTH, HEADS, KEYS, KEY_CHUNK, PADDED)
+    scores = tl.where(t[:, None] >= t[None, :], scores, 0.0)
+    # Entry [j, i], j < i: what row i takes of row j. Transposed, so that a row of the system is a column here.
+    takes = tl.where(t[:, None] < t[None, :], similar * rates[None, :], 0.0)
+    for start in range(0, VALUES, VALUE_CHUNK):
+        from_v, real = _tile(v, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        u = rates[:, None] * tl.load(from_v, mask=real, other=0.0).to(tl.float32)
+        for i in range(1, LENGTH):
+            share = tl.sum(tl.where(t[None, :] == i, takes, 0.0), 1)
+            u -= tl.where(t[:, None] == i, tl.sum(share[:, None] * u, 0)[None, :], 0.0)
+        to_written, real = _tile(written, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        tl.store(to_written, u, mask=real)
+        to_o, real = _tile(o, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        tl.store(to_o, tl.dot(scores, u, input_precision="tf32x3"), mask=real)
+
+
+@triton.jit
+def _backward(
+    grad, q, k, v, beta, written, grad_q, grad_k, grad_v, grad_beta,
+    LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr, PADDED: tl.constexpr,
+    KEY_CHUNK: tl.constexpr, VALUE_CHUNK: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0).to(tl.int64)
+    first = program // HEADS * LENGTH * HEADS + program % HEADS
+    t = tl.arange(0, PADDED)
+    rates = tl.load(beta + first + t * HEADS, mask=t < LENGTH, other=0.0).to(tl.float32)
+    scores, similar = _products(q, k, first, t, LENGTH, HEADS, KEYS, KEY_CHUNK, PADDED)
+    readers = tl.trans(tl.where(t[:, None] >= t[None, :], scores, 0.0))
+    below = t[:, None] > t[None, :]
+    takes = tl.where(below, similar * rates[:, None], 0.0)  # entry [j, i], j > i: what row j took of row i
+    by_scores, by_overlap = tl.zeros([PADDED, PADDED], tl.float32), tl.zeros([PADDED, PADDED], tl.float32)
+    by_rates = tl.zeros([PADDED], tl.float32)
+    for start in range(0, VALUES, VALUE_CHUNK):
+        from_grad, real = _tile(grad, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        g = tl.load(from_grad, mask=real, other=0.0).to(tl.float32)
+        by_u = tl.dot(readers, g, input_precision="tf32x3")
+        # The system transposed, from the last row up: afterwards this is the gradient of beta v.
+        for back in range(1, LENGTH):
+            i = LENGTH - 1 - back
+            share = tl.sum(tl.where(t[None, :] == i, takes, 0.0), 1)
+            by_u -= tl.where(t[:, None] == i, tl.sum(share[:, None] * by_u, 0)[None, :], 0.0)
+        from_v, real = _tile(v, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        by_rates += tl.sum(tl.load(from_v, mask=real, other=0.0).to(tl.float32) * by_u, 1)
+        to_v, real = _tile(grad_v, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        tl.store(to_v, rates[:, None] * by_u, mask=real)
+        from_written, real = _tile(written, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        u = tl.trans(tl.load(from_written, mask=real, other=0.0))
+        by_scores = tl.dot(g, u, by_scores, input_precision="tf32x3")
+        by_overlap = tl.dot(-by_u, u, by_overlap, input_precision="tf32x3")
+    by_scores = tl.where(t[:, None] >= t[None, :], by_scores, 0.0)
+    by_overlap = tl.where(below, by_overlap, 0.0)
+    by_rates += tl.sum(similar * by_overlap, 1)
+    tl.store(grad_beta + first + t * HEADS, by_rates, mask=t < LENGTH)
+    by_similar = rates[:, None] * by_overlap
+    by_similar += tl.trans(by_similar)
+    for start in range(0, KEYS, KEY_CHUNK):
+        from_q, real = _tile(q, first, t, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        from_k, real = _tile(k, first, t, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        keys = tl.load(from_k, mask=real, other=0.0).to(tl.float32)
+        queries = tl.load(from_q, mask=real, other=0.0).to(tl.float32)
+        to_q, real = _tile(grad_q, first, t, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        tl.store(to_q, tl.dot(by_scores, keys, input_precision="tf32x3"), mask=real)
+        of_keys = tl.dot(by_similar, keys, input_precision="tf32x3")
+        to_k, real = _tile(grad_k, first, t, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        tl.store(to_k, tl.dot(tl.trans(by_scores), queries, of_keys, input_precision="tf32x3"), mask=real)
