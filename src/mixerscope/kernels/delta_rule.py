@@ -6,7 +6,6 @@ whatever precision matrix products have elsewhere: the system multiplies their e
 """
 
 # The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
-# ruff: noqa: ANN001, ANN202
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportReturnType=false
 # pyright: reportMissingImports=false
 

@@ -5,7 +5,6 @@ as sines of large angles in float32, and far cheaper. All sums are made inside a
 """
 
 # The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
-# ruff: noqa: ANN001, ANN202
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportReturnType=false
 # pyright: reportMissingImports=false
 

@@ -6,7 +6,6 @@ document and summed afterwards, in a fixed order.
 """
 
 # The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
-# ruff: noqa: ANN001, ANN202
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportReturnType=false
 # pyright: reportMissingImports=false
 
