@@ -8,6 +8,7 @@ from mixerscope.mixers.ops import diagonal_ssm as diagonal
 from mixerscope.mixers.ops import direct_conv as conv
 from mixerscope.mixers.ops import direct_correlation as correlation
 from mixerscope.mixers.ops.diagonal_ssm import diagonal_kernel
+from mixerscope.mixers.ops.short_conv import causal_depthwise_conv
 
 MEMBERS = 2
 
@@ -60,14 +61,16 @@ def test_diagonal_kernel_in_single_precision_where_modes_turn_fast():
     assert (single - exact).norm() / exact.norm() < 5e-6
 
 
+@pytest.mark.parametrize("lags", [1, 3, 9])
 @pytest.mark.parametrize("shared", [(), (0,), (1,)])
-def test_direct_conv(shared):
+def test_direct_conv(shared, lags):
     def definition(x, kernel):
         taps = kernel.unsqueeze(-1)
-        return torch.stack([sum(taps[:, t - s] * x[:, s] for s in range(t + 1)) for t in range(x.shape[1])], 1)
+        rows = [sum(taps[:, lag] * x[:, t - lag] for lag in range(min(lags, t + 1))) for t in range(x.shape[1])]
+        return torch.stack(rows, 1)
 
     members = ([] if 0 in shared else [MEMBERS]), ([] if 1 in shared else [MEMBERS])
-    inputs = [randn(*members[0], 3, 5, 4, 2), randn(*members[1], 4, 5, seed=1)]
+    inputs = [randn(*members[0], 3, 9, 4, 2), randn(*members[1], 4, lags, seed=1)]
     for operator in (conv.direct_conv, lambda x, kernel: conv._conv(x[None], kernel[None])[0]):
         assert_equals_definition(operator, definition, inputs, shared)
 
@@ -100,6 +103,14 @@ def test_delta_rule(heads, shared):
         assert_equals_definition(operator, definition, inputs, shared)
 
 
+@pytest.mark.parametrize("length", [2, 7])
+def test_short_conv_as_it_runs_on_a_gpu(length):
+    """The operator and the shifted products are one convolution, also where it is longer than the document."""
+    x, weight, bias = randn(2, length, 3), randn(3, 4, seed=1), randn(3, seed=2)
+    as_operator = conv._conv(x[None, ..., None], weight.flip(1)[None, :, :length])[0, ..., 0] + bias
+    torch.testing.assert_close(as_operator, causal_depthwise_conv(x, weight, bias))
+
+
 def test_operators_say_what_shapes_they_return():
     """Compilers trust what is registered: shapes, types, and that everything is contiguous."""
     a_log, pairs, dt = randn(2, 3, 4), randn(2, 3, 4, 2), randn(2, 3).exp()
@@ -110,6 +121,7 @@ def test_operators_say_what_shapes_they_return():
         (diagonal._kernel_backward, (randn(2, 3, 5), a_log, a_log, pairs, pairs, dt)),
         (conv._conv, (x, kernel)),
         (conv._conv_backward, (x, x, kernel)),
+        (conv._conv_backward, (x, x, kernel[..., :3])),
         (correlation._correlation, (taps, taps, 5)),
         (correlation._correlation_backward, (randn(2, 3, 5), taps, taps)),
         (delta._delta_rule, (q, q, q, beta)),

@@ -23,7 +23,7 @@ def forward(x: Tensor, kernel: Tensor) -> Tensor:
     """y [m, b, t, c, r]."""
     x, kernel = x.contiguous(), kernel.contiguous()
     y = x.new_empty(x.shape)
-    _forward[_grid(x)](x, kernel, y, **_sizes(x), num_warps=WARPS)
+    _forward[_grid(x)](x, kernel, y, LAGS=kernel.shape[2], **_sizes(x), num_warps=WARPS)
     return y
 
 
@@ -31,8 +31,9 @@ def backward(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of x and of the kernel."""
     grad, x, kernel = grad.contiguous(), x.contiguous(), kernel.contiguous()
     grad_x = x.new_empty(x.shape)
-    by_document = x.new_empty(x.shape, dtype=torch.float32)  # the lag takes the place of the position
-    _backward[_grid(x)](grad, x, kernel, grad_x, by_document, **_sizes(x), num_warps=WARPS)
+    lags = kernel.shape[2]
+    by_document = x.new_empty(*x.shape[:2], lags, *x.shape[3:], dtype=torch.float32)
+    _backward[_grid(x)](grad, x, kernel, grad_x, by_document, LAGS=lags, **_sizes(x), num_warps=WARPS)
     return grad_x, by_document.sum((1, 4)).mT.contiguous().to(kernel.dtype)
 
 
@@ -52,7 +53,7 @@ def _sizes(x: Tensor) -> dict[str, int]:
 @triton.jit
 def _forward(
     x, kernel, y,
-    DOCUMENTS: tl.constexpr, LENGTH: tl.constexpr, CHANNELS: tl.constexpr, COPIES: tl.constexpr,
+    LAGS: tl.constexpr, DOCUMENTS: tl.constexpr, LENGTH: tl.constexpr, CHANNELS: tl.constexpr, COPIES: tl.constexpr,
     PADDED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     document = tl.program_id(0).to(tl.int64)  # of all models, one after the other
@@ -61,9 +62,9 @@ def _forward(
     inside = lane < lanes
     t = tl.arange(0, PADDED)
     here = document * LENGTH * lanes + t[:, None] * lanes + lane[None, :]
-    taps = kernel + (document // DOCUMENTS * CHANNELS + lane // COPIES) * LENGTH
+    taps = kernel + (document // DOCUMENTS * CHANNELS + lane // COPIES) * LAGS
     total = tl.zeros([PADDED, BLOCK], tl.float32)
-    for lag in range(LENGTH):
+    for lag in range(LAGS):
         tap = tl.load(taps + lag, mask=inside, other=0.0).to(tl.float32)
         seen = (t[:, None] >= lag) & (t[:, None] < LENGTH) & inside[None, :]
         total += tap[None, :] * tl.load(x + here - lag * lanes, mask=seen, other=0.0).to(tl.float32)
@@ -73,7 +74,7 @@ def _forward(
 @triton.jit
 def _backward(
     grad, x, kernel, grad_x, by_document,
-    DOCUMENTS: tl.constexpr, LENGTH: tl.constexpr, CHANNELS: tl.constexpr, COPIES: tl.constexpr,
+    LAGS: tl.constexpr, DOCUMENTS: tl.constexpr, LENGTH: tl.constexpr, CHANNELS: tl.constexpr, COPIES: tl.constexpr,
     PADDED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     document = tl.program_id(0).to(tl.int64)
@@ -83,14 +84,14 @@ def _backward(
     t = tl.arange(0, PADDED)
     here = document * LENGTH * lanes + t[:, None] * lanes + lane[None, :]
     whole = (t[:, None] < LENGTH) & inside[None, :]
-    taps = kernel + (document // DOCUMENTS * CHANNELS + lane // COPIES) * LENGTH
+    taps = kernel + (document // DOCUMENTS * CHANNELS + lane // COPIES) * LAGS
     values = tl.load(x + here, mask=whole, other=0.0).to(tl.float32)
     total = tl.zeros([PADDED, BLOCK], tl.float32)
-    for lag in range(LENGTH):
+    for lag in range(LAGS):
         tap = tl.load(taps + lag, mask=inside, other=0.0).to(tl.float32)
         seen = (t[:, None] + lag < LENGTH) & inside[None, :]
         later = tl.load(grad + here + lag * lanes, mask=seen, other=0.0).to(tl.float32)
         total += tap[None, :] * later
         of_tap = tl.sum(values * later, 0)
-        tl.store(by_document + document * LENGTH * lanes + lag * lanes + lane, of_tap, mask=inside)
+        tl.store(by_document + document * LAGS * lanes + lag * lanes + lane, of_tap, mask=inside)
     tl.store(grad_x + here, total, mask=whole)

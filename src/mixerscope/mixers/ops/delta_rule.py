@@ -25,7 +25,7 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
     if q.device.type == "cpu" or q.shape[1] > OPERATOR_LENGTH:
         # Differentiating the solution as it stands keeps the t x t matrices, and is faster on a CPU.
         return plain_delta_rule(q, k, v, beta)[0]
-    return _delta_rule(q[None], k[None], v[None], beta[None])[0][0]
+    return _delta_rule(q[None], k[None], v[None], beta[None])[0].squeeze(0)
 
 
 def delta_step(memory: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from mixerscope.mixers.ops.stacked import fold_stack
 
 def diagonal_kernel(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
     """[h, length]: the first lags. a_log, w [h, n]; b, c [h, n, 2]; dt [h]."""
-    return _kernel(a_log[None], w[None], b[None], c[None], dt[None], length)[0]
+    return _kernel(a_log[None], w[None], b[None], c[None], dt[None], length).squeeze(0)
 
 
 def discretise(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
-"""Causal convolution by direct sums, with a kernel as long as the input: y_t = sum_{s<=t} kernel[t - s] x_s.
+"""Causal convolution by direct sums: y_t = sum_l kernel[l] x_{t-l}, with up to as many lags l as there are positions.
 
 One operator with a leading stack axis, one batching rule and one gradient.
-Shapes: x, y [m, b, t, c, r], where the r copies of a channel share its kernel; kernel [m, c, t].
+Shapes: x, y [m, b, t, c, r], where the r copies of a channel share its kernel; kernel [m, c, l].
 """
 
 import torch
@@ -11,13 +11,17 @@ from torch.nn import functional as F
 from mixerscope.kernels import body
 from mixerscope.mixers.ops.stacked import fold_stack
 
+FEW_LAGS = 8
+OPERATOR_LENGTH = 256
+"""The longest input that is worth direct sums: their number grows with its square."""
+
 
 def direct_conv(x: Tensor, kernel: Tensor) -> Tensor:
-    """y [b, t, c, r] for x [b, t, c, r] and kernel [c, t]."""
+    """y [b, t, c, r] for x [b, t, c, r] and kernel [c, l]."""
     if x.device.type == "cpu":
         # Differentiating the matrix product as it stands keeps x as it was rearranged, and is faster here.
-        return torch.einsum("bscr,cst->btcr", x, _triangular(kernel))
-    return _conv(x[None], kernel[None])[0]
+        return torch.einsum("bscr,cst->btcr", x, _triangular(kernel, x.shape[1]))
+    return _conv(x[None], kernel[None]).squeeze(0)
 
 
 @torch.library.custom_op("mixerscope::direct_conv", mutates_args=())
@@ -30,25 +34,43 @@ def _conv_backward(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Ten
     return body("direct_conv_backward", (grad, x, kernel), plain_conv_backward)(grad, x, kernel)
 
 
-# The kernel is laid out as a triangular matrix, so that the sums are one matrix product a channel. Padding and
-# reshaping makes the matrix; an index would be slower, and its reverse a scatter.
+# A few lags are shifted products. Many are laid out as a triangular matrix, so that the sums are one matrix product a
+# channel; padding and reshaping makes the matrix: an index would be slower, and its reverse a scatter.
 
 
 def plain_conv(x: Tensor, kernel: Tensor) -> Tensor:
     """y."""
-    return torch.einsum("mbscr,mcst->mbtcr", x, _triangular(kernel)).contiguous()
+    if kernel.shape[-1] <= FEW_LAGS:
+        y = torch.zeros_like(x, memory_format=torch.contiguous_format)
+        for lag, tap in enumerate(_taps(kernel)):
+            y[:, :, lag:] += tap * x[:, :, : x.shape[2] - lag]
+        return y
+    return torch.einsum("mbscr,mcst->mbtcr", x, _triangular(kernel, x.shape[2])).contiguous()
 
 
 def plain_conv_backward(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of x and of the kernel."""
-    grad_x = torch.einsum("mbtcr,mcst->mbscr", grad, _triangular(kernel)).contiguous()
-    return grad_x, _diagonal_sums(torch.einsum("mbscr,mbtcr->mcst", x, grad))
+    if kernel.shape[-1] <= FEW_LAGS:
+        grad_x = torch.zeros_like(x, memory_format=torch.contiguous_format)
+        grad_taps: list[Tensor] = []
+        for lag, tap in enumerate(_taps(kernel)):
+            later = grad[:, :, lag:]
+            grad_x[:, :, : later.shape[2]] += tap * later
+            grad_taps.append((x[:, :, : later.shape[2]] * later).sum((1, 2, 4)))
+        return grad_x, torch.stack(grad_taps, -1)
+    grad_x = torch.einsum("mbtcr,mcst->mbscr", grad, _triangular(kernel, x.shape[2])).contiguous()
+    sums = _diagonal_sums(torch.einsum("mbscr,mbtcr->mcst", x, grad))
+    return grad_x, sums[..., : kernel.shape[-1]].contiguous()
 
 
-def _triangular(kernel: Tensor) -> Tensor:
-    """[..., c, t] -> [..., c, s, t] with entry kernel[t - s], zero where t < s."""
-    length = kernel.shape[-1]
-    rows = F.pad(kernel, (0, length)).unsqueeze(-2).expand(*kernel.shape, 2 * length)
+def _taps(kernel: Tensor) -> list[Tensor]:
+    """Each lag's [m, 1, 1, c, 1]."""
+    return [tap[:, None, None, :, None] for tap in kernel.unbind(-1)]
+
+
+def _triangular(kernel: Tensor, length: int) -> Tensor:
+    """[..., c, l] -> [..., c, s, t] with entry kernel[t - s], zero where there is no such lag."""
+    rows = F.pad(kernel, (0, 2 * length - kernel.shape[-1])).unsqueeze(-2).expand(*kernel.shape[:-1], length, -1)
     flat = rows.flatten(-2)[..., : length * (2 * length - 1)]
     return flat.unflatten(-1, (length, 2 * length - 1))[..., :length]
 

@@ -15,7 +15,7 @@ from mixerscope.mixers.ops.stacked import fold_stack
 def direct_correlation(b: Tensor, c: Tensor, length: int) -> Tensor:
     """k [d, length] for b, c [d, n]."""
     # On a CPU the plain body is differentiated as it stands: that keeps the blocks, and is faster.
-    return (plain_correlation if b.device.type == "cpu" else _correlation)(b[None], c[None], length)[0]
+    return (plain_correlation if b.device.type == "cpu" else _correlation)(b[None], c[None], length).squeeze(0)
 
 
 @torch.library.custom_op("mixerscope::direct_correlation", mutates_args=())

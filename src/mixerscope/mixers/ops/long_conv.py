@@ -8,10 +8,10 @@ length.
 import torch
 from torch import Tensor
 
-from mixerscope.mixers.ops.direct_conv import direct_conv
+from mixerscope.mixers.ops.direct_conv import OPERATOR_LENGTH, direct_conv
 from mixerscope.mixers.ops.direct_correlation import direct_correlation
 
-DIRECT_LENGTH = 256
+DIRECT_LENGTH = OPERATOR_LENGTH
 
 
 def long_conv(x: Tensor, kernel: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ STRIDE_ON_GPU = 5
 def selective_scan(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """y [batch, t, e] for u, dt [batch, t, e]; a [e, n]; b, c [batch, t, n], from a zero state."""
     # States are kept for the backward pass only: without gradients there is none.
-    return _scan(u[None], dt[None], a[None], b[None], c[None], torch.is_grad_enabled())[0][0]
+    return _scan(u[None], dt[None], a[None], b[None], c[None], torch.is_grad_enabled())[0].squeeze(0)
 
 
 def selective_scan_at(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, at: Tensor) -> Tensor:

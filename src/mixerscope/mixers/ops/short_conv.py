@@ -4,15 +4,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mixerscope.mixers.ops.direct_conv import OPERATOR_LENGTH, direct_conv
+
 
 def causal_depthwise_conv(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """y[t, c] = sum_j weight[c, j] x[t - k + 1 + j, c] + bias[c], zeros before the start.
 
-    Written as k shifted products: as fast as a convolution kernel at these widths, and it stacks under vmap without
-    turning into a grouped convolution.
+    On a CPU written as k shifted products: as fast as a convolution kernel at these widths, and it stacks under vmap
+    without turning into a grouped convolution.
     """
     kernel = weight.shape[1]
     length = x.shape[1]
+    if x.device.type != "cpu" and length <= OPERATOR_LENGTH:
+        out = direct_conv(x.unsqueeze(-1), weight.flip(1)[:, :length]).squeeze(-1)
+        return out if bias is None else out + bias
     padded = F.pad(x, (0, 0, kernel - 1, 0))  # [b, t + k - 1, c]
     out = padded[:, kernel - 1 :] * weight[:, kernel - 1]
     for j in range(kernel - 1):

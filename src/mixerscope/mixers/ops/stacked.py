@@ -1,4 +1,7 @@
-"""The batching rule of operators that have a leading stack axis of their own."""
+"""The batching rule of operators that have a leading stack axis of their own.
+
+Where there is one model that axis is taken off by `squeeze`: the gradient of an index writes zeros first.
+"""
 
 from collections.abc import Sequence
 
