@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mixerscope.errors import UserError
 from mixerscope.mixers.base import InitRule, Mixer, Move, State, init_linears, require_at_least
 from mixerscope.mixers.ops.diagonal_ssm import diagonal_kernel, discretise
-from mixerscope.mixers.ops.long_conv import correlate, long_conv
+from mixerscope.mixers.ops.long_conv import correlate, long_conv, with_skip
 from mixerscope.sites import Site
 
 DT_MIN, DT_MAX = 1e-3, 0.1
@@ -87,10 +87,10 @@ class H3(Mixer):
         length = x.shape[1]
         q, k, v = self.q(self.q_proj(x)), self.k(self.k_proj(x)), self.v(self.v_proj(x))
         shift = correlate(self.shift_b, self.shift_c, length)  # [d, t]
-        k = self.shift_out(long_conv(k, shift) + self.shift_skip * k)
+        k = self.shift_out(long_conv(k, with_skip(shift, self.shift_skip)))
         kv = self.kv(self._heads(k)[..., :, None] * self._heads(v)[..., None, :])
         kernel = diagonal_kernel(self.a_log, self.frequency, self.b, self.c, self.dt_log.exp(), length)  # [h, t]
-        y = self.ssm_out(long_conv(kv, kernel) + self.skip[:, None, None] * kv)
+        y = self.ssm_out(long_conv(kv, with_skip(kernel, self.skip)))
         return self.o_proj(self.heads_out(self._out(self._heads(q), y)))
 
     def initial_state(self, x: Tensor) -> State:

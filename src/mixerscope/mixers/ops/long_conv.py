@@ -7,6 +7,7 @@ length.
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from mixerscope.mixers.ops.direct_conv import OPERATOR_LENGTH, direct_conv
 from mixerscope.mixers.ops.direct_correlation import direct_correlation
@@ -22,6 +23,11 @@ def long_conv(x: Tensor, kernel: Tensor) -> Tensor:
     spectrum = torch.fft.rfft(kernel, 2 * length).T  # [f, c]
     spectrum = spectrum.reshape(*spectrum.shape, *[1] * (x.dim() - 3))
     return torch.fft.irfft(torch.fft.rfft(x, 2 * length, dim=1) * spectrum, 2 * length, dim=1)[:, :length]
+
+
+def with_skip(kernel: Tensor, skip: Tensor) -> Tensor:
+    """The kernel [c, t] of x -> long_conv(x, kernel) + skip x, skip [c]: two passes over x less than adding it."""
+    return kernel + F.pad(skip[:, None], (0, kernel.shape[1] - 1))
 
 
 def long_conv_last(history: Tensor, kernel: Tensor) -> Tensor:
