@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from mixerscope.errors import UserError
+from mixerscope.errors import SelfTestFailed, UserError
 from mixerscope.interventions.cache import evaluating
 from mixerscope.interventions.edits import Edit
 from mixerscope.interventions.effects import Effects
@@ -21,11 +21,12 @@ from mixerscope.interventions.engine import (
     Measurement,
     Status,
     assemble,
+    interchange,
     join_chunks,
 )
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.interventions.plan import Cell, check_plan, plan_grid
-from mixerscope.interventions.selftest import self_test
+from mixerscope.interventions.selftest import SelfTest, self_test
 from mixerscope.model import Model
 
 
@@ -45,28 +46,76 @@ def interchange_cohort(
     pairs: Pairs,
     plan: list[Cell] | None = None,
     batch_documents: int = 64,
+    progress: Callable[[int, int], None] | None = None,
     edits: Mapping[str, Edit] | None = None,
 ) -> list[Grid]:
     """`interchange` of every model, in one go: the same table as one by one, up to rounding."""
+    grids: list[Grid] = []
+    for found in grids_or_failures(models, pairs, plan, batch_documents, progress, edits):
+        if isinstance(found, SelfTestFailed):
+            raise found
+        grids.append(found)
+    return grids
+
+
+def grids_or_failures(
+    models: Sequence[Model],
+    pairs: Pairs,
+    plan: list[Cell] | None = None,
+    batch_documents: int = 64,
+    progress: Callable[[int, int], None] | None = None,
+    edits: Mapping[str, Edit] | None = None,
+) -> list[Grid | SelfTestFailed]:
+    """`interchange_cohort`, but a model that fails the self-test gives its error and does not stop the others."""
     if any(model.spec != models[0].spec for model in models):
         raise UserError("models of one cohort must have the same model spec")
+    if len(models) < 2:
+        return [_alone(model, pairs, plan, batch_documents, progress, edits) for model in models]
     plan = plan_grid(models[0], pairs) if plan is None else plan
     check_plan(models[0], pairs, plan)
-    parts: list[dict[Key, list[Measured]]] = [defaultdict(list) for _ in models]
     with ExitStack() as stack, torch.no_grad():
         for model in models:
             stack.enter_context(evaluating(model))
         prepared = [Measurement(model, pairs, plan, edits or {}, batch_documents) for model in models]
-        tested = [self_test(model, pairs, ready.sites) for model, ready in zip(models, prepared, strict=True)]
-        stacked = _Stacked(models, prepared)
-        for number, chunk in enumerate(pairs.chunks(batch_documents)):
-            for part, found in zip(parts, stacked.chunk(chunk, number * batch_documents), strict=True):
-                for key, measured in found:
-                    part[key].append(measured)
+        tested = [_tested(model, pairs, ready.sites) for model, ready in zip(models, prepared, strict=True)]
+        sound = [index for index, test in enumerate(tested) if isinstance(test, SelfTest)]
+        parts: dict[int, dict[Key, list[Measured]]] = {index: defaultdict(list) for index in sound}
+        if sound:
+            stacked = _Stacked([models[index] for index in sound], [prepared[index] for index in sound])
+            chunks = list(pairs.chunks(batch_documents))
+            for number, chunk in enumerate(chunks):
+                for index, found in zip(sound, stacked.chunk(chunk, number * batch_documents), strict=True):
+                    for key, measured in found:
+                        parts[index][key].append(measured)
+                if progress is not None:
+                    progress(number + 1, len(chunks))
     return [
-        assemble(pairs, plan, {key: join_chunks(found) for key, found in part.items()}, test)
-        for part, test in zip(parts, tested, strict=True)
+        assemble(pairs, plan, {key: join_chunks(found) for key, found in parts[index].items()}, test)
+        if isinstance(test, SelfTest)
+        else test
+        for index, test in enumerate(tested)
     ]
+
+
+def _alone(
+    model: Model,
+    pairs: Pairs,
+    plan: list[Cell] | None,
+    batch_documents: int,
+    progress: Callable[[int, int], None] | None,
+    edits: Mapping[str, Edit] | None,
+) -> Grid | SelfTestFailed:
+    try:
+        return interchange(model, pairs, plan, batch_documents, progress, edits)
+    except SelfTestFailed as failure:
+        return failure
+
+
+def _tested(model: Model, pairs: Pairs, sites: list[str]) -> SelfTest | SelfTestFailed:
+    try:
+        return self_test(model, pairs, sites)
+    except SelfTestFailed as failure:
+        return failure
 
 
 class _Stacked:

@@ -1,6 +1,6 @@
 """One trainer, for one model or many at once."""
 
-from mixerscope.training.cohort import Evaluation, Member, Observer, Progress, train_cohort
+from mixerscope.training.cohort import Evaluation, Member, Observer, Progress, check_stackable, train_cohort
 from mixerscope.training.objective import answer_correct, answer_likelihood, cross_entropy
 from mixerscope.training.schedule import log_spaced
 
@@ -11,6 +11,7 @@ __all__ = [
     "Progress",
     "answer_correct",
     "answer_likelihood",
+    "check_stackable",
     "cross_entropy",
     "log_spaced",
     "train_cohort",
