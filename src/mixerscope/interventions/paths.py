@@ -62,7 +62,7 @@ def patch_paths(model: Model, pairs: Pairs, edges: Iterable[Edge], batch_documen
         for chunk in pairs.chunks(batch_documents):
             for key, measured in _measure(model, chunk, edges, order):
                 parts[key].append(measured)
-    found = {key: join_chunks(measured) for key, measured in parts.items()}
+    found = join_chunks(parts)
     corrupted = {slot: found[f"corrupted {slot}"].effects for slot in pairs.corrupted}
     return PathGrid(pairs, found["original"].effects, corrupted, {edge: found[edge] for edge in edges}, tested)
 
