@@ -122,7 +122,7 @@ class _Cohort:
             return outcomes[0].table, list(same.values())
 
         tables, same = self.stacked.map(program, self.everyone)
-        nothing_new = torch.stack(same).tolist() if same else []  # by cell and model
+        nothing_new = torch.stack(same).cpu().tolist() if same else []  # by cell and model
         return [
             Outcomes(_with_same(outcomes[0].facts, {c for c, by in zip(run, nothing_new, strict=True) if by[k]}), table)
             for k, table in enumerate(tables.cpu())

@@ -23,7 +23,7 @@ def self_tests(models: Sequence[Model], pairs: Pairs, sites: list[str]) -> list[
         tolerance = tester.tolerance
         return stack([tester.first_look(site) for site in sites])
 
-    looks: list[list[list[float]]] = Stacked(models).map(program).tolist()
+    looks: list[list[list[float]]] = Stacked(models).map(program).cpu().tolist()
     found: list[SelfTest | SelfTestFailed] = []
     for model, seen in zip(models, looks, strict=True):
         alone: Tester | None = None

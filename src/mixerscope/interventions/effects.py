@@ -57,6 +57,9 @@ class Effects:
     def columns(self) -> tuple[Tensor, ...]:
         return tuple(getattr(self, name) for name in METRICS)
 
+    def cpu(self) -> "Effects":
+        return Effects(*(column.cpu() for column in self.columns()))
+
     def rows(self, part: slice) -> "Effects":
         return Effects(*(column[part] for column in self.columns()))
 
