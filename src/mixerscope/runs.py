@@ -10,10 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
+from mixerscope import kernels
 from mixerscope.analysis import cell_rows, mean_estimate, observe, proportion_estimate, verdict
 from mixerscope.errors import SelfTestFailed, UserError
-from mixerscope.interventions import Grid, Pairs, grids_or_failures, make_pairs
-from mixerscope.machine import CPU, Machine, torch_threads
+from mixerscope.interventions import Grid, Pairs, grids_or_failures, make_pairs, plan_grid
+from mixerscope.machine import CPU, MATMUL_PRECISION, Machine, torch_threads
 from mixerscope.model import Model, build_model, load_weights, parameter_count
 from mixerscope.provenance import provenance
 from mixerscope.randomness import stream
@@ -28,7 +29,7 @@ from mixerscope.store import (
     write_tensors,
 )
 from mixerscope.tasks import Task
-from mixerscope.training import Member, Observer, check_stackable, log_spaced, train_cohort
+from mixerscope.training import Member, Observer, check_stackable, log_spaced, product_precision, train_cohort
 
 Progress = Callable[[str, int, int, str], None]
 """Called with the stage ('train' or 'intervene'), the work done, the work in all, and a note such as the accuracy."""
@@ -120,7 +121,10 @@ def run_cohort(
     }
     if missing:
         with torch_threads(machine.threads):
-            _Making(list(missing.values()), progress, machine).make(keep_weights)
+            making = _Making(list(missing.values()), progress, machine)
+            # Interventions run as training did. In one process both switches are everybody's.
+            with MATMUL_PRECISION.held(product_precision(specs[0].train)), kernels.switched(machine.kernels):
+                making.make(keep_weights)
     return [load_run(folder.path) for folder in folders]
 
 
@@ -132,8 +136,9 @@ class _Making:
         self.first = self.specs[0]  # speaks for all where they do not differ
         self.progress, self.machine = progress, machine
         self.pairs = make_pairs(self.first.task, self.first.interventions, self.first.data_seed)
-        self.stepped: float | None = None
-        """When the first step was done."""
+        self.roles = list(dict.fromkeys([*self.pairs.original.roles, *self.first.interventions.also_at]))
+        for role in self.roles:
+            self.pairs.places(role)  # before anything is written: it may refuse
 
     def make(self, keep_weights: bool) -> None:
         for spec, folder in zip(self.specs, self.folders, strict=True):
@@ -142,22 +147,21 @@ class _Making:
         started = time.perf_counter()
         emergence = _Emergence(self.first, self.pairs, self.machine) if self.first.interventions.emergence else None
         members = train_cohort(self.specs, self._training, emergence.observer() if emergence else None, self.machine)
-        trained = time.perf_counter()
         if emergence is not None:
             emergence.finish(members)
         self._write_training(members, emergence, keep_weights)
+        trained = time.perf_counter()
         failures = self._intervene(members)
-        timing = self._timing(started, trained, members)
-        for index, folder in enumerate(self.folders):
+        now = time.perf_counter()
+        shared = {"models": len(members), "intervene_seconds": now - trained, "total_seconds": now - started}
+        for index, (folder, member) in enumerate(zip(self.folders, members, strict=True)):
             if index not in failures:
-                write_json(folder.path / "timing.json", timing)
+                write_json(folder.path / "timing.json", {**_training_times(member), **shared, "finished": time.time()})
                 folder.seal()
         for index, failure in failures.items():
             raise SelfTestFailed(f"{self.folders[index].path.name}: {failure}") from failure
 
     def _training(self, done: int, members: list[Member]) -> None:
-        if self.stepped is None:
-            self.stepped = time.perf_counter()
         if self.progress is not None:
             accuracy = max((member.history[-1].accuracy for member in members if member.history), default=0.0)
             note = f"accuracy {accuracy:.1%}" if len(members) == 1 else f"best accuracy {accuracy:.1%}"
@@ -171,6 +175,7 @@ class _Making:
         shared = {
             **provenance(self.machine),
             "precision": self.first.train.precision,
+            "interventions_precision": "tf32" if self.first.train.precision == "tf32" else "float32",
             "cohort": len(members),
             "repeatable": self.machine.repeatable,
             "data_sha256": members[0].data_sha256,
@@ -189,8 +194,9 @@ class _Making:
         """Measures and judges all members that did not diverge; gives those that cannot be measured, and why."""
         sound = [index for index, member in enumerate(members) if member.outcome != "diverged"]
         models = trained_models(self.first, [members[index].weights for index in sound], self.machine)
+        plan = plan_grid(models[0], self.pairs, roles=self.roles) if models else None
         batch = self.first.interventions.batch_documents
-        found = grids_or_failures(models, self.pairs, batch_documents=batch, progress=self._intervening)
+        found = grids_or_failures(models, self.pairs, plan, batch, self._intervening)
         failures: dict[int, SelfTestFailed] = {}
         for index, model, grid in zip(sound, models, found, strict=True):
             if isinstance(grid, SelfTestFailed):
@@ -198,19 +204,6 @@ class _Making:
             else:
                 _write_interventions(self.folders[index], model, grid)
         return failures
-
-    def _timing(self, started: float, trained: float, members: list[Member]) -> dict[str, float | None]:
-        now, stepped = time.perf_counter(), self.stepped or trained
-        steps = max(member.steps for member in members) - 1  # the first one waits for whatever is built for it
-        return {
-            "models": len(members),
-            "build_seconds": stepped - started,
-            "train_seconds": trained - started,
-            "intervene_seconds": now - trained,
-            "total_seconds": now - started,
-            "steps_per_second": steps / (trained - stepped) if steps and trained > stepped else None,
-            "finished": time.time(),
-        }
 
 
 class _Emergence:
@@ -236,6 +229,15 @@ class _Emergence:
                 ended[member.steps][index] = member.weights
         for step, weights in ended.items():
             self._measure(step, weights)
+
+
+def _training_times(member: Member) -> dict[str, float]:
+    """Of the stack the member was in; building is part of training."""
+    return {
+        "build_seconds": member.build_seconds,
+        "train_seconds": member.build_seconds + member.train_seconds,
+        "steps_per_second": member.steps / member.train_seconds,
+    }
 
 
 def trained_models(spec: RunSpec, weights: Sequence[Mapping[str, Tensor]], machine: Machine) -> list[Model]:

@@ -1,6 +1,14 @@
 """One trainer, for one model or many at once."""
 
-from mixerscope.training.cohort import Evaluation, Member, Observer, Progress, check_stackable, train_cohort
+from mixerscope.training.cohort import (
+    Evaluation,
+    Member,
+    Observer,
+    Progress,
+    check_stackable,
+    product_precision,
+    train_cohort,
+)
 from mixerscope.training.objective import answer_correct, answer_likelihood, cross_entropy
 from mixerscope.training.schedule import log_spaced
 
@@ -14,5 +22,6 @@ __all__ = [
     "check_stackable",
     "cross_entropy",
     "log_spaced",
+    "product_precision",
     "train_cohort",
 ]
