@@ -81,7 +81,7 @@ def test_an_interrupted_run_is_made_anew(finished, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("mixerscope.runs.interchange", interrupt)
+        patch.setattr("mixerscope.runs.grids_or_failures", interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(finished.spec, tmp_path)
     with pytest.raises(UserError, match="holds no finished run"):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mixerscope.model import Model, build_model
     from mixerscope.registry import register
     from mixerscope.report import write_report
-    from mixerscope.runs import load_run, run
+    from mixerscope.runs import load_run, run, run_cohort
     from mixerscope.sites import Site, edit, record
     from mixerscope.spec import InterventionSpec, RunSpec
     from mixerscope.tasks import AR, ATR, MQAR, Batch, NGram, SelectiveCopy, Task
@@ -64,6 +64,7 @@ _EXPORTS = {
     "register": "mixerscope.registry",
     "write_report": "mixerscope.report",
     "run": "mixerscope.runs",
+    "run_cohort": "mixerscope.runs",
     "train_cohort": "mixerscope.training",
     "verdict": "mixerscope.analysis",
 }
@@ -99,6 +100,7 @@ __all__ = [
     "record",
     "register",
     "run",
+    "run_cohort",
     "train_cohort",
     "verdict",
     "write_report",

@@ -34,6 +34,11 @@ class Machine:
         if self.device == "cuda" and not torch.cuda.is_available():
             raise UserError("torch finds no CUDA device here; train on the CPU, which is the default")
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether the same spec and cohort give the same bits again here."""
+        return self.device == "cpu" or not self.compile
+
 
 CPU = Machine()
 

@@ -1,17 +1,20 @@
 """A run, from spec to folder: train, evaluate, intervene, judge. The only place where compute meets disk."""
 
+import copy
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from mixerscope import kernels
 from mixerscope.analysis import cell_rows, mean_estimate, observe, proportion_estimate, verdict
-from mixerscope.errors import UserError
-from mixerscope.interventions import Grid, Pairs, interchange, make_pairs
-from mixerscope.machine import CPU, Machine, torch_threads
+from mixerscope.errors import SelfTestFailed, UserError
+from mixerscope.interventions import Grid, Pairs, grids_or_failures, make_pairs, plan_grid
+from mixerscope.machine import CPU, MATMUL_PRECISION, Machine, torch_threads
 from mixerscope.model import Model, build_model, load_weights, parameter_count
 from mixerscope.provenance import provenance
 from mixerscope.randomness import stream
@@ -26,10 +29,12 @@ from mixerscope.store import (
     write_tensors,
 )
 from mixerscope.tasks import Task
-from mixerscope.training import Member, Observer, log_spaced, train_cohort
+from mixerscope.training import Member, Observer, check_stackable, log_spaced, product_precision, train_cohort
 
 Progress = Callable[[str, int, int, str], None]
 """Called with the stage ('train' or 'intervene'), the work done, the work in all, and a note such as the accuracy."""
+
+WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)
@@ -44,9 +49,11 @@ class RunResult:
         return self.spec.task
 
     def model(self) -> Model:
-        """The trained model."""
+        """The trained model, in single precision whatever it was trained in."""
+        if not self.folder.holds(WEIGHTS):
+            raise UserError(f"{self.folder.path} was made without keeping the weights, so there is no model to load")
         model = build_model(self.spec.model, self.task.vocab_size, self.spec.seed)
-        load_weights(model, read_tensors(self.folder.checked("weights.safetensors")))
+        load_weights(model, read_tensors(self.folder.checked(WEIGHTS)))
         return model.eval()
 
     def json(self, name: str) -> dict[str, Any]:
@@ -90,70 +97,157 @@ def run(
     machine: Machine = CPU,
 ) -> RunResult:
     """The finished run of a spec below `root`: loaded if it is there, made if it is not."""
-    check_runnable(spec)
-    folder = run_folder(spec, Path(root))
-    if folder.finished and not fresh:
-        return load_run(folder.path)
-    with torch_threads(machine.threads):
-        _make(spec, folder, progress, machine)
-    return load_run(folder.path)
+    return run_cohort([spec], root, progress, machine, fresh=fresh)[0]
 
 
-def _make(spec: RunSpec, folder: RunFolder, progress: Progress | None, machine: Machine) -> None:
-    pairs = make_pairs(spec.task, spec.interventions, spec.data_seed)  # before anything is written: it may refuse
-    folder.begin()
-    write_json(folder.path / "spec.json", spec.model_dump(mode="json"))
-    started = time.perf_counter()
+def run_cohort(
+    specs: Sequence[RunSpec],
+    root: str | Path,
+    progress: Progress | None = None,
+    machine: Machine = CPU,
+    keep_weights: bool = True,
+    fresh: bool = False,
+) -> list[RunResult]:
+    """The finished runs of specs that can be stacked, in their order; those that are not there are made, all at once.
 
-    def training(done: int, members: list[Member]) -> None:
-        if progress is not None:
-            latest = members[0].history[-1]
-            progress("train", done, spec.train.steps, f"accuracy {latest.accuracy:.1%}")
+    Each run gets the folder it would get alone. A member with a site that fails the self-test gets none, and the error
+    is raised once all others have theirs. Without `keep_weights` the folders hold every table but no weights.
+    """
+    check_stackable(list(specs))
+    check_runnable(specs[0])  # the others differ in what decides nothing here
+    folders = [run_folder(spec, Path(root)) for spec in specs]
+    missing = {
+        folder.path: (spec, folder) for spec, folder in zip(specs, folders, strict=True) if fresh or not folder.finished
+    }
+    if missing:
+        with torch_threads(machine.threads):
+            making = _Making(list(missing.values()), progress, machine)
+            # Interventions run as training did. In one process both switches are everybody's.
+            with MATMUL_PRECISION.held(product_precision(specs[0].train)), kernels.switched(machine.kernels):
+                making.make(keep_weights)
+    return [load_run(folder.path) for folder in folders]
 
-    def intervening(done: int, total: int) -> None:
-        if progress is not None:
-            progress("intervene", done, total, "")
 
-    emergence = _Emergence(spec, pairs) if spec.interventions.emergence else None
-    [member] = train_cohort([spec], training, emergence.observer() if emergence else None, machine)
-    trained = time.perf_counter()
-    _write_training(folder, member)
-    if emergence is not None:
-        emergence.finish(folder, member)
-    hashes = {"data_sha256": member.data_sha256, "pairs_sha256": pairs.sha256()}
-    write_json(folder.path / "provenance.json", {**provenance(machine), **hashes})
-    if member.outcome != "diverged":
-        model = build_model(spec.model, spec.task.vocab_size, spec.seed)
-        load_weights(model, member.weights)
-        grid = interchange(model, pairs, batch_documents=spec.interventions.batch_documents, progress=intervening)
-        _write_interventions(folder, model, grid)
-    write_json(
-        folder.path / "timing.json",
-        {"train_seconds": trained - started, "total_seconds": time.perf_counter() - started, "finished": time.time()},
-    )
-    folder.seal()
+class _Making:
+    """Some runs in the making: trained as one cohort, taken apart together, each written to its own folder."""
+
+    def __init__(self, missing: list[tuple[RunSpec, RunFolder]], progress: Progress | None, machine: Machine) -> None:
+        self.specs, self.folders = [spec for spec, _ in missing], [folder for _, folder in missing]
+        self.first = self.specs[0]  # speaks for all where they do not differ
+        self.progress, self.machine = progress, machine
+        self.pairs = make_pairs(self.first.task, self.first.interventions, self.first.data_seed)
+        self.roles = list(dict.fromkeys([*self.pairs.original.roles, *self.first.interventions.also_at]))
+        for role in self.roles:
+            self.pairs.places(role)  # before anything is written: it may refuse
+
+    def make(self, keep_weights: bool) -> None:
+        for spec, folder in zip(self.specs, self.folders, strict=True):
+            folder.begin()
+            write_json(folder.path / "spec.json", spec.model_dump(mode="json"))
+        started = time.perf_counter()
+        emergence = _Emergence(self.first, self.pairs, self.machine) if self.first.interventions.emergence else None
+        members = train_cohort(self.specs, self._training, emergence.observer() if emergence else None, self.machine)
+        if emergence is not None:
+            emergence.finish(members)
+        self._write_training(members, emergence, keep_weights)
+        trained = time.perf_counter()
+        failures = self._intervene(members)
+        now = time.perf_counter()
+        shared = {"models": len(members), "intervene_seconds": now - trained, "total_seconds": now - started}
+        for index, (folder, member) in enumerate(zip(self.folders, members, strict=True)):
+            if index not in failures:
+                write_json(folder.path / "timing.json", {**_training_times(member), **shared, "finished": time.time()})
+                folder.seal()
+        for index, failure in failures.items():
+            raise SelfTestFailed(f"{self.folders[index].path.name}: {failure}") from failure
+
+    def _training(self, done: int, members: list[Member]) -> None:
+        if self.progress is not None:
+            accuracy = max((member.history[-1].accuracy for member in members if member.history), default=0.0)
+            note = f"accuracy {accuracy:.1%}" if len(members) == 1 else f"best accuracy {accuracy:.1%}"
+            self.progress("train", done, self.first.train.steps, note)
+
+    def _intervening(self, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress("intervene", done, total, "")
+
+    def _write_training(self, members: list[Member], emergence: "_Emergence | None", keep_weights: bool) -> None:
+        shared = {
+            **provenance(self.machine),
+            "precision": self.first.train.precision,
+            "interventions_precision": "tf32" if self.first.train.precision == "tf32" else "float32",
+            "cohort": len(members),
+            "repeatable": self.machine.repeatable,
+            "data_sha256": members[0].data_sha256,
+            "pairs_sha256": self.pairs.sha256(),
+        }
+        for index, (folder, member) in enumerate(zip(self.folders, members, strict=True)):
+            write_jsonl(folder.path / "curve.jsonl", (asdict(point) for point in member.history))
+            write_json(folder.path / "status.json", {"outcome": member.outcome, "steps": member.steps})
+            write_json(folder.path / "provenance.json", shared)
+            if keep_weights:
+                write_tensors(folder.path / WEIGHTS, member.weights)
+            if emergence is not None:
+                write_jsonl(folder.path / "emergence.jsonl", emergence.rows[index])
+
+    def _intervene(self, members: list[Member]) -> dict[int, SelfTestFailed]:
+        """Measures and judges all members that did not diverge; gives those that cannot be measured, and why."""
+        sound = [index for index, member in enumerate(members) if member.outcome != "diverged"]
+        models = trained_models(self.first, [members[index].weights for index in sound], self.machine)
+        plan = plan_grid(models[0], self.pairs, roles=self.roles) if models else None
+        batch = self.first.interventions.batch_documents
+        found = grids_or_failures(models, self.pairs, plan, batch, self._intervening)
+        failures: dict[int, SelfTestFailed] = {}
+        for index, model, grid in zip(sound, models, found, strict=True):
+            if isinstance(grid, SelfTestFailed):
+                failures[index] = grid
+            else:
+                _write_interventions(self.folders[index], model, grid)
+        return failures
 
 
 class _Emergence:
-    """Measures the route during training, at the steps the spec asks for and wherever training ends."""
+    """Measures the routes of all members during training, where the spec asks for it and wherever training ends."""
 
-    def __init__(self, spec: RunSpec, pairs: Pairs) -> None:
-        self.spec, self.pairs = spec, pairs
-        self.rows: list[dict[str, Any]] = []
-        self.model = build_model(spec.model, spec.task.vocab_size, spec.seed)
+    def __init__(self, spec: RunSpec, pairs: Pairs, machine: Machine) -> None:
+        self.spec, self.pairs, self.machine = spec, pairs, machine
+        self.rows: dict[int, list[dict[str, Any]]] = defaultdict(list)
 
     def observer(self) -> Observer:
-        steps = log_spaced(self.spec.interventions.emergence, self.spec.train.steps)
-        return Observer(steps, lambda done, members: self._measure(done, members[0]))
+        return Observer(log_spaced(self.spec.interventions.emergence, self.spec.train.steps), self._measure)
 
-    def _measure(self, step: int, weights: dict[str, Tensor]) -> None:
-        load_weights(self.model, weights)
-        self.rows += observe(step, self.model, self.pairs, self.spec.interventions.batch_documents)
+    def _measure(self, step: int, weights: Mapping[int, dict[str, Tensor]]) -> None:
+        models = trained_models(self.spec, list(weights.values()), self.machine)
+        found = observe(step, models, self.pairs, self.spec.interventions.batch_documents)
+        for index, rows in zip(weights, found, strict=True):
+            self.rows[index] += rows
 
-    def finish(self, folder: RunFolder, member: Member) -> None:
-        if member.steps not in {row["step"] for row in self.rows}:
-            self._measure(member.steps, member.weights)
-        write_jsonl(folder.path / "emergence.jsonl", self.rows)
+    def finish(self, members: list[Member]) -> None:
+        ended: dict[int, dict[int, dict[str, Tensor]]] = defaultdict(dict)
+        for index, member in enumerate(members):
+            if member.steps not in {row["step"] for row in self.rows[index]}:
+                ended[member.steps][index] = member.weights
+        for step, weights in ended.items():
+            self._measure(step, weights)
+
+
+def _training_times(member: Member) -> dict[str, float]:
+    """Of the stack the member was in; building is part of training."""
+    return {
+        "build_seconds": member.build_seconds,
+        "train_seconds": member.build_seconds + member.train_seconds,
+        "steps_per_second": member.steps / member.train_seconds,
+    }
+
+
+def trained_models(spec: RunSpec, weights: Sequence[Mapping[str, Tensor]], machine: Machine) -> list[Model]:
+    """Models of one shape with these weights, where they will be taken apart."""
+    models: list[Model] = []
+    for one in weights:
+        # Initialising takes longer than copying, and what it gives is overwritten.
+        models.append(copy.deepcopy(models[0]) if models else build_model(spec.model, spec.task.vocab_size, spec.seed))
+        load_weights(models[-1], one)
+    return [model.to(machine.device) for model in models]
 
 
 def check_runnable(spec: RunSpec) -> None:
@@ -169,12 +263,6 @@ def check_runnable(spec: RunSpec) -> None:
     build_model(spec.model, spec.task.vocab_size, spec.seed)
     for task, split in ((spec.task, "train"), (spec.task.single_query(), "dev")):
         task.sample(1, stream(spec.data_seed, "check"), split)
-
-
-def _write_training(folder: RunFolder, member: Member) -> None:
-    write_jsonl(folder.path / "curve.jsonl", (asdict(point) for point in member.history))
-    write_tensors(folder.path / "weights.safetensors", member.weights)
-    write_json(folder.path / "status.json", {"outcome": member.outcome, "steps": member.steps})
 
 
 def _write_interventions(folder: RunFolder, model: Model, grid: Grid) -> None:

@@ -1,5 +1,7 @@
 """A grid over K stacked models is the K grids one by one."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -32,7 +34,9 @@ def test_together_is_one_by_one(architecture: str):
     together = interchange_cohort(models, PAIRS, plan, batch_documents=3)
     for grid, model in zip(together, models, strict=True):
         alone = interchange(model, PAIRS, plan, batch_documents=3)
-        assert grid.self_test == alone.self_test
+        for found, want in zip(grid.self_test.sites, alone.self_test.sites, strict=True):
+            assert found.resume_error <= grid.self_test.tolerance == alone.self_test.tolerance
+            assert replace(found, resume_error=0) == replace(want, resume_error=0)
         torch.testing.assert_close(grid.original.likelihood, alone.original.likelihood, rtol=1e-10, atol=0)
         for cell in plan:
             found, want = grid.cells[cell], alone.cells[cell]

@@ -107,7 +107,7 @@ def test_a_model_that_is_not_finite_is_refused():
 def test_a_number_that_is_not_finite_makes_its_cell_invalid():
     fine = Effects.of(torch.tensor([[0.5, 1.0]]), torch.tensor([1]))
     bad = Effects.of(torch.tensor([[0.5, 1.0], [0.5, float("nan")]]), torch.tensor([1, 1]))
-    joined = join_chunks([Measured(fine), Measured(bad)])
+    joined = join_chunks({"cell": [Measured(fine), Measured(bad)]})["cell"]
     assert (joined.status, joined.reason) == ("invalid", "not finite in 1 of 3 documents")
 
 

@@ -34,7 +34,7 @@ def share_estimates(grid: Grid, cells: Sequence[Cell]) -> Sequence[Estimate | No
         return []
     [slot] = {cell.slot for cell in cells}
     original, corrupted = grid.original.likelihood.double(), grid.corrupted[slot].likelihood.double()
-    edited = torch.stack([grid.cells[cell].effects.likelihood.double() for cell in cells])
+    edited = torch.stack([grid.cells[cell].effects.likelihood for cell in cells]).double()
     restores = torch.tensor([cell.direction == "restore" for cell in cells], device=edited.device)[:, None]
     return ratio_estimates((edited - corrupted).where(restores, original - edited), original - corrupted)
 

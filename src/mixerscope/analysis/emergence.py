@@ -1,16 +1,14 @@
 """How a mechanism comes about: the share of every role at the block boundaries, step by step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
-
-import torch
 
 from mixerscope.analysis.cells import NO_GAP, share_estimates
 from mixerscope.analysis.routes import boundary_sites
 from mixerscope.analysis.rules import MIN_GAP
 from mixerscope.analysis.stats import Estimate, mean_estimate
 from mixerscope.errors import SelfTestFailed
-from mixerscope.interventions import Cell, Grid, Pairs, interchange, plan_grid
+from mixerscope.interventions import Cell, Grid, Pairs, grids_or_failures, plan_grid
 from mixerscope.model import Model
 
 
@@ -45,16 +43,26 @@ def emergence_rows(step: int, grid: Grid) -> Iterator[dict[str, Any]]:
         }
 
 
-def observe(step: int, model: Model, pairs: Pairs, batch_documents: int) -> list[dict[str, Any]]:
-    """The rows of one step; a model that cannot be measured gives one row that says why."""
-    unfit = [name for name, weight in model.state_dict().items() if not bool(torch.isfinite(weight).all())]
-    if unfit:
-        return [_unmeasured(step, f"{unfit[0]} is not finite")]
-    try:
-        grid = interchange(model, pairs, emergence_plan(model, pairs), batch_documents)
-    except SelfTestFailed as error:
-        return [_unmeasured(step, str(error))]
-    return list(emergence_rows(step, grid))
+def observe(step: int, models: Sequence[Model], pairs: Pairs, batch_documents: int) -> list[list[dict[str, Any]]]:
+    """The rows of one step for models of one shape; one that cannot be measured gives a single row that says why."""
+    unfit = [_not_finite(model) for model in models]
+    sound = [model for model, name in zip(models, unfit, strict=True) if name is None]
+    plan = emergence_plan(models[0], pairs)
+    grids = iter(grids_or_failures(sound, pairs, plan, batch_documents))
+    found: list[list[dict[str, Any]]] = []
+    for name in unfit:
+        if name is not None:
+            found.append([_unmeasured(step, f"{name} is not finite")])
+            continue
+        grid = next(grids)
+        failed = isinstance(grid, SelfTestFailed)
+        found.append([_unmeasured(step, str(grid))] if failed else list(emergence_rows(step, grid)))
+    return found
+
+
+def _not_finite(model: Model) -> str | None:
+    """The first weight that is not a number, by name."""
+    return next((name for name, weight in model.state_dict().items() if not bool(weight.isfinite().all())), None)
 
 
 def _unmeasured(step: int, reason: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from mixerscope.analysis.rules import OFFSETS
 from mixerscope.analysis.stats import Estimate, mean_estimate, ratio_estimate
 from mixerscope.interventions import Grid, Pairs
+from mixerscope.interventions.batching import batching, device_of
 from mixerscope.interventions.plan import Direction
 from mixerscope.interventions.resume import pick, run_and_record, swap
 from mixerscope.model import Model
@@ -16,6 +17,7 @@ from mixerscope.sites import edit
 from mixerscope.training.objective import answer_likelihood
 
 DOCUMENTS_AT_ONCE = 64
+"""On a CPU; a GPU takes as many as fit."""
 
 
 class FollowUps:
@@ -23,13 +25,15 @@ class FollowUps:
 
     def __init__(self, grid: Grid, model: Model, slot: str) -> None:
         self.grid, self.model, self.slot = grid, model, slot
+        self.device = device_of(model)
+        self.at_once = batching(model, grid.pairs, DOCUMENTS_AT_ONCE).documents
 
     def share(
         self, site: str, roles: Sequence[str], direction: Direction = "restore", head: int | None = None
     ) -> Estimate:
         """The share of an edit at several positions at once, or of one head [b, t, h, c] alone."""
         with self._evaluating():
-            edited = torch.cat(list(self._likelihoods(site, roles, direction, head)))
+            edited = torch.cat(list(self._likelihoods(site, roles, direction, head))).cpu()
         original = self.grid.original.likelihood.double()
         corrupted = self.grid.corrupted[self.slot].likelihood.double()
         moved = edited.double() - corrupted if direction == "restore" else original - edited.double()
@@ -56,8 +60,8 @@ class FollowUps:
         read, answers = original.answers()
         corrupted = tokens.scatter(1, at, other[:, None])
         with self._evaluating():
-            parts = zip(*(x.split(DOCUMENTS_AT_ONCE) for x in (corrupted, read, answers)), strict=True)
-            after = torch.cat([answer_likelihood(self.model(t, r[:, None])[:, 0], a) for t, r, a in parts])
+            parts = zip(*(x.to(self.device).split(self.at_once) for x in (corrupted, read, answers)), strict=True)
+            after = torch.cat([answer_likelihood(self.model(t, r[:, None])[:, 0], a) for t, r, a in parts]).cpu()
         return mean_estimate((self.grid.original.likelihood.double() - after.double())[changed])
 
     def offsets(self) -> list[str]:
@@ -82,7 +86,7 @@ class FollowUps:
             self.model.train(was_training)
 
     def _likelihoods(self, site: str, roles: Sequence[str], direction: Direction, head: int | None) -> Iterator[Tensor]:
-        for chunk in self.grid.pairs.chunks(DOCUMENTS_AT_ONCE):
+        for chunk in self.grid.pairs.to(self.device).chunks(self.at_once):
             read, answers = chunk.original.answers()
             base, source = chunk.corrupted[self.slot], chunk.original
             if direction == "break":

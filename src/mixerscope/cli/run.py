@@ -45,7 +45,7 @@ def run(
     threads
         Cores torch may use; more than one can change the last bits of a result.
     device
-        Where the model is trained; it is taken apart on the CPU.
+        Where the model is trained and taken apart.
     """
     from mixerscope.cli.settings import make_spec
     from mixerscope.cli.verdicts import diverged, verdict_table

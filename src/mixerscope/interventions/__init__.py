@@ -4,7 +4,7 @@ from mixerscope.interventions.adapt import Adapted, adapt
 from mixerscope.interventions.attribution import ApproximationError, Attribution, attribution_patching
 from mixerscope.interventions.cache import activations, logit_lens
 from mixerscope.interventions.check_model import ModelCheck, check_model
-from mixerscope.interventions.cohort import interchange_cohort
+from mixerscope.interventions.cohort import grids_or_failures, interchange_cohort
 from mixerscope.interventions.edits import (
     EDITS,
     Add,
@@ -56,6 +56,7 @@ __all__ = [
     "attribution_patching",
     "check_model",
     "editable_sites",
+    "grids_or_failures",
     "interchange",
     "interchange_cohort",
     "logit_lens",

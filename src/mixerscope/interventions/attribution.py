@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.errors import UserError
+from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.cache import evaluating
 from mixerscope.interventions.edits import SWAP
 from mixerscope.interventions.engine import Grid
@@ -79,7 +80,7 @@ def attribution_patching(
     parts: dict[Cell, list[Tensor]] = defaultdict(list)
     sites = sorted({cell.site for cell in plan})
     with evaluating(model), torch.enable_grad():
-        for chunk in pairs.chunks(batch_documents):
+        for chunk in pairs.to(device_of(model)).chunks(batch_documents):
             original = _with_gradients(model, chunk, chunk.original.tokens, sites)
             for slot, batch in chunk.corrupted.items():
                 corrupted = _with_gradients(model, chunk, batch.tokens, sites)
@@ -91,7 +92,7 @@ def attribution_patching(
                     change = pick(source[cell.site][0] - base[cell.site][0], places)
                     gradient = pick(base[cell.site][1], places)
                     parts[cell].append((change * gradient).flatten(1).sum(1))
-    return Attribution({cell: torch.cat(parts[cell]) for cell in plan})
+    return Attribution({cell: torch.cat(parts[cell]).cpu() for cell in plan})
 
 
 def _with_gradients(model: Model, pairs: Pairs, tokens: Tensor, sites: list[str]) -> dict[str, tuple[Tensor, Tensor]]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mixerscope.errors import UnknownName, UserError
+from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.pairs import JOINT, role_positions
 from mixerscope.interventions.resume import pick, run_and_record, split_site
 from mixerscope.interventions.states import state_sites
@@ -38,6 +39,7 @@ def activations(
     for site in sites:
         if site not in known or site == "logits":
             raise UnknownName("site with positions", site, [name for name in known if name != "logits"])
+    batch = batch.to(device_of(model))
     places = {role: torch.stack([role_positions(batch, part) for part in role.split(JOINT)], 1) for role in roles}
     parts: dict[tuple[str, str], list[Tensor]] = {(site, role): [] for site in sites for role in roles}
     with evaluating(model), torch.no_grad():

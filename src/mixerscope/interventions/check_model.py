@@ -15,7 +15,7 @@ from mixerscope.errors import MixerscopeError, SelfTestFailed, SiteFiredAgain, S
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.cache import evaluating
 from mixerscope.interventions.resume import pick, swap
-from mixerscope.interventions.selftest import TOLERANCE, SelfTest, SiteTest, moves, noise_for
+from mixerscope.interventions.selftest import SelfTest, SiteTest, moves, noise_for, tolerance_for
 from mixerscope.sites import edit, record
 from mixerscope.tasks import Batch
 
@@ -88,7 +88,7 @@ class _Checker:
             raise UserError(
                 f"the logits have shape {list(self.plain.shape)}; they must be [documents, positions, symbols]"
             )
-        self.tolerance = TOLERANCE.get(self.plain.dtype, 1e-2)
+        self.tolerance = tolerance_for(self.plain)
         self.found: dict[str, Tensor] = {}
 
     def site(self, name: str) -> _Tested:
@@ -114,7 +114,7 @@ class _Checker:
         same = self._written(name, positions, pick(x, positions))
         noise = noise_for(x, name, 1.0)
         moved = self._written(name, positions, pick(x, positions) + noise)
-        later, earlier = moves(moved, self.plain, positions)
+        later, earlier = (bool(x) for x in moves(moved, self.plain, positions))
         test = SiteTest(name, True, torch.equal(same, self.plain), later, earlier, 0.0)
         return _Tested(test, test.failure(self.tolerance))
 

@@ -1,5 +1,6 @@
 """What is measured of one run over the documents: a few numbers per document, all from one pass."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -11,7 +12,7 @@ from mixerscope.training.objective import answer_correct
 
 @dataclass(frozen=True)
 class Effects:
-    """[n] each."""
+    """[n] each, or [..., n] of several runs over the same documents."""
 
     likelihood: Tensor
     """Probability of the original answer."""
@@ -28,12 +29,12 @@ class Effects:
     def of(
         logits: Tensor, answers: Tensor, rivals: Tensor | None = None, unedited: "Distribution | None" = None
     ) -> "Effects":
-        """From logits [n, v], answers [n], rivals [n] (default: the runner-up here) and what the unedited run says."""
+        """From logits [..., n, v], answers [n], rivals [n] (default: the runner-up) and what the unedited run says."""
         log_p = log_probabilities(logits)
-        answers = answers[:, None]
-        logit = logits.gather(1, answers)[:, 0]
-        likelihood = log_p.gather(1, answers)[:, 0].exp()
-        rivals = runner_up(logits, answers[:, 0]) if rivals is None else rivals
+        answers = answers.expand(logits.shape[:-1])
+        logit = _of_symbol(logits, answers)
+        likelihood = _of_symbol(log_p, answers).exp()
+        rivals = runner_up(logits, answers) if rivals is None else rivals.expand(logits.shape[:-1])
         if unedited is None:
             kl = torch.zeros_like(likelihood)
         else:
@@ -41,9 +42,9 @@ class Effects:
             kl = log_p.neg_().add_(unedited.log_p).mul_(unedited.p).sum(-1).clamp(min=0)
         return Effects(
             likelihood,
-            answer_correct(logits, answers[:, 0]).to(torch.float32),
+            answer_correct(logits, answers).to(torch.float32),
             logit,
-            logit - logits.gather(1, rivals[:, None])[:, 0],
+            logit - _of_symbol(logits, rivals),
             kl,
         )
 
@@ -56,13 +57,21 @@ class Effects:
     def columns(self) -> tuple[Tensor, ...]:
         return tuple(getattr(self, name) for name in METRICS)
 
+    def cpu(self) -> "Effects":
+        return Effects(*(column.cpu() for column in self.columns()))
+
     def rows(self, part: slice) -> "Effects":
         return Effects(*(column[part] for column in self.columns()))
 
-    def non_finite(self) -> int:
-        """Documents with a number that is not finite."""
-        finite = torch.stack([column.isfinite() for column in self.columns()])
-        return int((~finite.all(0)).sum())
+    def table(self) -> Tensor:
+        """[..., metrics, n]: the columns in one tensor."""
+        return torch.stack([column.to(self.likelihood.dtype) for column in self.columns()], -2)
+
+
+def non_finite(many: Sequence[Effects]) -> list[int]:
+    """For each: how many documents have a number that is not finite. All in one go, as there may be thousands."""
+    finite = [torch.stack(columns).isfinite() for columns in zip(*(one.columns() for one in many), strict=True)]
+    return (~torch.stack(finite).all(0)).sum(-1).tolist()
 
 
 METRICS = tuple(field.name for field in fields(Effects))
@@ -87,8 +96,13 @@ def log_probabilities(logits: Tensor) -> Tensor:
 
 
 def runner_up(logits: Tensor, answers: Tensor) -> Tensor:
-    """[n] the symbol with the largest logit among those that are not the answer."""
-    return logits.scatter(1, answers[:, None], float("-inf")).argmax(1)
+    """[...] the symbol with the largest logit [..., v] among those that are not the answer."""
+    return logits.scatter(-1, answers.unsqueeze(-1), float("-inf")).argmax(-1)
+
+
+def _of_symbol(x: Tensor, symbols: Tensor) -> Tensor:
+    """x [..., v] at one symbol each [...]."""
+    return x.gather(-1, symbols.unsqueeze(-1)).squeeze(-1)
 
 
 def rivals_or_runner_up(rivals: Tensor | None, corrupted: Tensor, answers: Tensor) -> Tensor:

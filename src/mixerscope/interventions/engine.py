@@ -4,16 +4,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from mixerscope.interventions.adapt import Adapted, WholePass
+from mixerscope.interventions.batching import Batching, batching, device_of
 from mixerscope.interventions.cache import activations, evaluating
 from mixerscope.interventions.check_model import self_test_whole
 from mixerscope.interventions.edits import SWAP, Edit, Here, find_edit
-from mixerscope.interventions.effects import Distribution, Effects, rivals_or_runner_up
+from mixerscope.interventions.effects import Distribution, Effects, non_finite, rivals_or_runner_up
 from mixerscope.interventions.pairs import JOINT, Pairs
 from mixerscope.interventions.plan import Cell, check_plan, plan_grid
 from mixerscope.interventions.resume import Resumption, pick, stand_ins
@@ -23,8 +24,6 @@ from mixerscope.model import Model
 
 Status = Literal["measured", "no path", "same", "invalid"]
 
-ROWS_PER_PASS = 64
-"""Documents times edits that run together; more leaves the processor's cache and is slower."""
 SAME = "the edit writes what is already there"
 
 
@@ -56,6 +55,9 @@ class Grid:
 
 Key = Cell | str
 """A cell, or 'original', or 'corrupted <slot>'."""
+AnyKey = TypeVar("AnyKey")
+Fact = tuple[Key, Status, str, int]
+"""Key, status, reason, and the row of a table that holds the numbers."""
 
 
 def resume(model: Model | Adapted, tokens: Tensor, read: Tensor) -> Resumption:
@@ -77,20 +79,21 @@ def interchange(
     """
     plan = plan_grid(model, pairs) if plan is None else plan
     check_plan(model, pairs, plan)
+    here, batch = pairs.to(device_of(model)), batching(model, pairs, batch_documents)
     with evaluating(model), torch.inference_mode():
-        measurement = Measurement(model, pairs, plan, edits or {}, batch_documents)
+        measurement = Measurement(model, here, plan, edits or {}, batch)
         if isinstance(model, Adapted):
-            tested = self_test_whole(model, pairs.original.tokens[:DOCUMENTS], measurement.sites)
+            tested = self_test_whole(model, here.original.tokens[:DOCUMENTS], measurement.sites)
         else:
-            tested = self_test(model, pairs, measurement.sites)
+            tested = self_test(model, here, measurement.sites)
         parts: dict[Key, list[Measured]] = defaultdict(list)
-        chunks = list(pairs.chunks(batch_documents))
+        chunks = list(here.chunks(batch.documents))
         for done, chunk in enumerate(chunks):
-            for key, measured in measurement.chunk(model, chunk, done * batch_documents):
+            for key, measured in measurement.chunk(model, chunk, done * batch.documents).measured():
                 parts[key].append(measured)
             if progress is not None:
                 progress(done + 1, len(chunks))
-    return assemble(pairs, plan, {key: join_chunks(measured) for key, measured in parts.items()}, tested)
+    return assemble(pairs, plan, join_chunks(parts), tested)
 
 
 def assemble(pairs: Pairs, plan: list[Cell], found: Mapping[Key, Measured], tested: SelfTest) -> Grid:
@@ -103,10 +106,15 @@ def assemble(pairs: Pairs, plan: list[Cell], found: Mapping[Key, Measured], test
     )
 
 
-def join_chunks(parts: list[Measured]) -> Measured:
-    """One cell over all its chunks. It counts as measured as soon as one of them had to be run."""
-    effects = Effects.join([part.effects for part in parts])
-    bad = effects.non_finite()
+def join_chunks(parts: Mapping[AnyKey, list[Measured]]) -> dict[AnyKey, Measured]:
+    """Every cell over all its chunks."""
+    effects = [Effects.join([part.effects for part in chunks]) for chunks in parts.values()]
+    bad = non_finite(effects)
+    return {key: _joined(*found) for key, *found in zip(parts, parts.values(), effects, bad, strict=True)}
+
+
+def _joined(parts: list[Measured], effects: Effects, bad: int) -> Measured:
+    """It counts as measured as soon as one chunk had to be run."""
     if bad:
         return Measured(effects, "invalid", f"not finite in {bad} of {len(effects.likelihood)} documents")
     order: list[Status] = ["measured", "same", "no path"]
@@ -116,13 +124,27 @@ def join_chunks(parts: list[Measured]) -> Measured:
     return Measured(effects, status, reasons.pop() if len(reasons) == 1 else "")
 
 
+@dataclass(frozen=True)
+class Outcomes:
+    """What became of a plan over some documents. Cells that are the same run share a row of the table."""
+
+    facts: list[Fact]
+    table: Tensor
+    """[rows, metrics, n]"""
+
+    def measured(self) -> list[tuple[Key, Measured]]:
+        """One by one, on the CPU."""
+        rows = [Effects(*row.unbind()) for row in self.table.cpu().unbind()]
+        return [(key, Measured(rows[row], status, reason)) for key, status, reason, row in self.facts]
+
+
 class Measurement:
     """A plan made ready: which edits it names, and what those must know of all documents before any chunk runs."""
 
     def __init__(
-        self, model: Model | Adapted, pairs: Pairs, plan: list[Cell], edits: Mapping[str, Edit], batch_documents: int
+        self, model: Model | Adapted, pairs: Pairs, plan: list[Cell], edits: Mapping[str, Edit], batch: Batching
     ) -> None:
-        self.plan = plan
+        self.plan, self.batch = plan, batch
         self.edits = {cell.edit: find_edit(cell.edit, edits) for cell in plan}
         sites, swapped = {cell.site for cell in plan}, {cell.site for cell in plan if cell.edit == SWAP}
         if isinstance(model, Model):
@@ -136,7 +158,7 @@ class Measurement:
                 demand_one_size(mixer_of(model, cell.site), cell.site, pairs.places(cell.role))
             if edit.sees_everyone and key not in self.everyone:
                 base = pairs.corrupted[cell.slot] if cell.direction == "restore" else pairs.original
-                found = activations(model, base, [cell.site], [cell.role], batch_documents)[cell.site, cell.role]
+                found = activations(model, base, [cell.site], [cell.role], batch.documents)[cell.site, cell.role]
                 self.everyone[key] = found if JOINT in cell.role else found[:, None]
 
     def with_everyone(self, everyone: dict[tuple[str, str, str, str], Tensor]) -> "Measurement":
@@ -147,7 +169,7 @@ class Measurement:
 
     def chunk(
         self, model: Model | Adapted, pairs: Pairs, first: int, stacked_same: dict[Cell, Tensor] | None = None
-    ) -> list[tuple[Key, Measured]]:
+    ) -> Outcomes:
         """All cells over the documents from number `first` on, and the unedited runs.
 
         With `stacked_same`, cells are run even if the edit changes nothing, and whether it does is put there: under
@@ -155,34 +177,54 @@ class Measurement:
         """
         read, answers = pairs.original.answers()
         documents = slice(first, first + len(pairs))
+        places = {role: pairs.places(role) for role in {cell.role: None for cell in self.plan}}
         original = resume(model, pairs.original.tokens, read)
         original.run(self.sites)
-        found: list[tuple[Key, Measured]] = [("original", Measured(Effects.of(original.logits, answers)))]
+        facts: list[Fact] = [("original", "measured", "", 0)]
+        rows = [Effects.of(original.logits, answers).table()]
         for slot, batch in pairs.corrupted.items():
             corrupted = resume(model, batch.tokens, read)
             corrupted.run(self.sites)
             rivals = rivals_or_runner_up(pairs.rivals.get(slot), corrupted.logits, answers)
-            found.append((f"corrupted {slot}", Measured(Effects.of(corrupted.logits, answers, rivals))))
+            facts.append((f"corrupted {slot}", "measured", "", len(rows)))
+            rows.append(Effects.of(corrupted.logits, answers, rivals).table())
             for direction, base, source in (("restore", corrupted, original), ("break", original, corrupted)):
                 cells = [cell for cell in self.plan if (cell.slot, cell.direction) == (slot, direction)]
                 if not cells:
                     continue
-                unedited = Effects.of(base.logits, answers, rivals)
+                unedited = len(rows)
+                rows.append(Effects.of(base.logits, answers, rivals).table())
                 expected = Distribution.of(base.logits)
-                writes = [self._write(cell, pairs, base, source, documents) for cell in cells]
-                for members, outcome in run_writes(base, source, writes, stacked_same):
+                writes = self._writes(cells, places, base, source, documents)
+                for runs, outcome in run_writes(base, source, writes, self.batch.rows, stacked_same):
                     if isinstance(outcome, Tensor):
-                        effects = Effects.of(outcome, answers, rivals, expected)
-                        found += [(cell, Measured(effects, "measured", reason)) for cell, reason in members]
+                        found = Effects.of(outcome, answers, rivals, expected).table()
+                        for members, row in zip(runs, found.unbind(), strict=True):
+                            facts += [(cell, "measured", reason, len(rows)) for cell, reason in members]
+                            rows.append(row)
                     else:
-                        found += [(cell, Measured(unedited, outcome, reason)) for cell, reason in members]
-        return found
+                        facts += [(cell, outcome, reason, unedited) for members in runs for cell, reason in members]
+        return Outcomes(facts, torch.stack(rows))
 
-    def _write(self, cell: Cell, pairs: Pairs, base: Resumption, source: Resumption, documents: slice) -> "Write":
-        places = pairs.places(cell.role)
-        there = pick(base.cache[cell.site], places)
+    def _writes(
+        self, cells: list[Cell], places: dict[str, Tensor], base: Resumption, source: Resumption, documents: slice
+    ) -> list["Write"]:
+        by_site: dict[str, list[Cell]] = defaultdict(list)
+        for cell in cells:
+            by_site[cell.site].append(cell)
+        writes: list[Write] = []
+        for site, group in by_site.items():
+            # All roles are picked together: one by one, a GPU would wait for the next request most of the time.
+            at = [places[cell.role] for cell in group]
+            sizes = [part.shape[1] for part in at]
+            there = pick(base.cache[site], torch.cat(at, 1)).split(sizes, 1)
+            twin = pick(source.cache[site], torch.cat(at, 1)).split(sizes, 1)
+            for cell, *here in zip(group, at, there, twin, strict=True):
+                writes.append(self._write(cell, *here, documents))
+        return writes
+
+    def _write(self, cell: Cell, places: Tensor, there: Tensor, twin: Tensor, documents: slice) -> "Write":
         everyone = self.everyone.get((cell.slot, cell.direction, cell.site, cell.role))
-        twin = pick(source.cache[cell.site], places)
         value = self.edits[cell.edit].value(Here(cell.site, cell.role, there, twin, documents, everyone))
         return Write(cell, places, there, value)
 
@@ -198,25 +240,29 @@ class Write:
 
 
 Outcome = Tensor | Literal["no path", "same"]
-"""Logits [n, v], or why nothing needed to run."""
+"""Logits [runs, n, v], or why nothing needed to run."""
 
 
 def run_writes(
-    base: Resumption, source: Resumption, writes: list[Write], stacked_same: dict[Cell, Tensor] | None = None
-) -> Iterator[tuple[list[tuple[Cell, str]], Outcome]]:
-    """The outcome of every write, those at one site together, with the cells that share it and the reason of each."""
+    base: Resumption,
+    source: Resumption,
+    writes: list[Write],
+    rows_per_pass: int,
+    stacked_same: dict[Cell, Tensor] | None = None,
+) -> Iterator[tuple[list[list[tuple[Cell, str]]], Outcome]]:
+    """The outcome of every write, those at one site together: for each run the cells that share it, with reasons."""
     runs: dict[tuple[str, str, str], Write] = {}
     members: dict[tuple[str, str, str], list[tuple[Cell, str]]] = defaultdict(list)
     for write in writes:
         cell = write.cell
         reason = base.no_path(cell.site, write.places)
         if reason is not None:
-            yield [(cell, reason)], "no path"
+            yield [[(cell, reason)]], "no path"
             continue
         if stacked_same is not None:
             stacked_same[cell] = (write.value == write.there).all()
         elif torch.equal(write.value, write.there):
-            yield [(cell, SAME)], "same"
+            yield [[(cell, SAME)]], "same"
             continue
         site = cell.site
         if cell.edit == SWAP:
@@ -227,12 +273,11 @@ def run_writes(
     together: dict[tuple[str, int], list[tuple[str, str, str]]] = defaultdict(list)
     for run, write in runs.items():
         together[run[0], write.places.shape[1]].append(run)
-    per_pass = max(1, ROWS_PER_PASS // len(base.tokens))
+    per_pass = max(1, rows_per_pass // len(base.tokens))
     for (site, _), group in together.items():
         for start in range(0, len(group), per_pass):
             part = group[start : start + per_pass]
             places = torch.cat([runs[run].places for run in part])
             values = torch.cat([runs[run].value for run in part])
-            logits = base.edited(site, places, values).split(len(base.tokens))
-            for run, rows in zip(part, logits, strict=True):
-                yield members[run], rows
+            logits = base.edited(site, places, values)
+            yield [members[run] for run in part], logits.unflatten(0, (len(part), len(base.tokens)))

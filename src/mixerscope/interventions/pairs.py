@@ -41,6 +41,14 @@ class Pairs:
                 {slot: rivals[part] for slot, rivals in self.rivals.items()},
             )
 
+    def to(self, device: torch.device) -> "Pairs":
+        """The same pairs on a device."""
+        return Pairs(
+            self.original.to(device),
+            {slot: batch.to(device) for slot, batch in self.corrupted.items()},
+            {slot: rivals.to(device) for slot, rivals in self.rivals.items()},
+        )
+
     def places(self, role: str) -> Tensor:
         """[n, p] positions of a role, or of several joined such as `key&value+1`."""
         parts = role.split(JOINT)
@@ -64,7 +72,7 @@ def role_positions(batch: Batch, role: str) -> Tensor:
     length = batch.tokens.shape[1]
     explicit, match = _POSITION.fullmatch(role), _ROLE.fullmatch(role)
     if explicit is not None:
-        at = torch.full((len(batch),), int(explicit["position"]))
+        at = torch.full((len(batch),), int(explicit["position"]), device=batch.tokens.device)
     elif match is not None:
         at = batch.role(match["name"]) + int(match["offset"] or 0)
     else:

@@ -7,12 +7,13 @@ in. What then arrives at the receiver is written into a run that is otherwise un
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from mixerscope.errors import UnknownName, UserError
+from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.cache import evaluating
 from mixerscope.interventions.effects import Distribution, Effects, rivals_or_runner_up
 from mixerscope.interventions.engine import Measured, join_chunks
@@ -54,15 +55,16 @@ def patch_paths(model: Model, pairs: Pairs, edges: Iterable[Edge], batch_documen
     """Measures the direct effect along every edge, after the self-test of all sites it needs."""
     edges = list(edges)
     _check(model, pairs, edges)
+    here = pairs.to(device_of(model))
     with evaluating(model), torch.inference_mode():
         ends = {edge.sender for edge in edges} | {edge.receiver for edge in edges}
-        tested = self_test(model, pairs, sorted(ends | set(_outputs(model))))
-        order = firing_order(model, pairs.original.tokens[:1])
+        tested = self_test(model, here, sorted(ends | set(_outputs(model))))
+        order = firing_order(model, here.original.tokens[:1])
         parts: dict[Edge | str, list[Measured]] = defaultdict(list)
-        for chunk in pairs.chunks(batch_documents):
+        for chunk in here.chunks(batch_documents):
             for key, measured in _measure(model, chunk, edges, order):
-                parts[key].append(measured)
-    found = {key: join_chunks(measured) for key, measured in parts.items()}
+                parts[key].append(replace(measured, effects=measured.effects.cpu()))
+    found = join_chunks(parts)
     corrupted = {slot: found[f"corrupted {slot}"].effects for slot in pairs.corrupted}
     return PathGrid(pairs, found["original"].effects, corrupted, {edge: found[edge] for edge in edges}, tested)
 

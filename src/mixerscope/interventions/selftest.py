@@ -29,8 +29,12 @@ DOCUMENTS = 4
 NOISE_SCALES = (1.0, 30.0, 1000.0)
 RANDOM_STD = 0.3
 """Weights of the copy with random weights: large enough that every part of a model matters."""
-TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """Largest difference between resumed and whole run, relative to the largest logit."""
+TF32_TOLERANCE = 1e-2
+"""The same for float32 on a GPU that rounds the factors of matrix products to 10 bits, 5e-4 each: the two runs multiply
+in other orders and shapes, and what they round differently passes through two blocks. An edit that went astray differs
+by a tenth and more."""
 
 
 @dataclass(frozen=True)
@@ -74,20 +78,21 @@ def self_test(model: Model, pairs: Pairs, sites: list[str]) -> SelfTest:
     """Runs all checks; raises `SelfTestFailed` naming the first site that fails."""
     batch = pairs.original[slice(0, DOCUMENTS)]
     read, _ = batch.answers()
-    tester = _Tester(model, batch.tokens, read, sites)
-    tests: list[SiteTest] = []
-    for site in sites:
-        test = tester.test(site)
-        failure = test.failure(tester.tolerance)
-        if failure is not None:
-            raise SelfTestFailed(f"site {site!r} cannot be trusted: {failure}")
-        tests.append(test)
-    return SelfTest(tuple(tests), len(batch), tester.tolerance)
+    tester = Tester(model, batch.tokens, read, sites)
+    return SelfTest(tuple(tester.passed(site) for site in sites), len(batch), tester.tolerance)
 
 
-class _Tester:
+def tolerance_for(x: Tensor) -> float:
+    """What rounding may explain in logits of this kind, where they are."""
+    rounds_products = x.dtype == torch.float32 and x.is_cuda and torch.get_float32_matmul_precision() != "highest"
+    return TF32_TOLERANCE if rounds_products else TOLERANCE[x.dtype]
+
+
+class Tester:
+    """The checks of one model, or under vmap, as far as `first_look`, of several at once."""
+
     def __init__(self, model: Model, tokens: Tensor, read: Tensor, sites: list[str]) -> None:
-        self.model, self.tokens, self.read = model, tokens, read
+        self.model, self.tokens, self.read, self.sites = model, tokens, read, sites
         self.end = f"blocks.{len(model.blocks) - 1}.resid_post"
         """Compared at every position in place of the logits, which say no more and cost many times as much."""
         self.unedited = Resumption(model, tokens, read)
@@ -98,11 +103,40 @@ class _Tester:
             self.silent = {site for site in sites if not self._fires(site)}
             self.unedited.run([site for site in sites if site not in self.silent])
         self.plain = self._run(model)[0]
-        self.tolerance = TOLERANCE[self.plain.dtype]
+        self.tolerance = tolerance_for(self.plain)
         heard = [site for site in sites if site not in self.silent and not is_state(site)]
         # All at once, which takes one pass; only if that changes something does each site answer for itself.
         self.all_exact = self._identity_exact(heard)
         self._scrambled: Model | None = None
+        self._on_cpu: Tester | None = None
+
+    def first_look(self, site: str) -> Tensor:
+        """[4]: identity exact, noise moves later, noise moves nothing earlier (1 or 0), and the resume error.
+
+        Under vmap nothing can be decided; a site that does not pass at once is for `passed` to judge.
+        """
+        if site in self.silent or is_state(site):
+            return torch.zeros(4, dtype=self.plain.dtype, device=self.plain.device)
+        later, earlier, error = self._disturb(site, 1.0, self.plain)
+        return torch.stack([*(x.to(error.dtype) for x in (self.all_exact, later, ~earlier)), error])
+
+    def passed(self, site: str) -> SiteTest:
+        """The test of a site that can be trusted; raises `SelfTestFailed` for one that cannot."""
+        test = self.test(site)
+        failure = test.failure(self.tolerance)
+        if failure is not None and self.plain.device.type != "cpu" and test.noise_moves_later:
+            # Where sums are added up in varying order, or products are rounded, rounding alone can look like a fault.
+            # The edit has reached the logits here; whether it is the right one is seen in strict arithmetic.
+            return self._strict().passed(site)
+        if failure is not None:
+            raise SelfTestFailed(f"site {site!r} cannot be trusted: {failure}")
+        return test
+
+    def _strict(self) -> "Tester":
+        if self._on_cpu is None:
+            model = copy.deepcopy(self.model).cpu()
+            self._on_cpu = Tester(model, self.tokens.cpu(), self.read.cpu(), self.sites)
+        return self._on_cpu
 
     def test(self, site: str) -> SiteTest:
         if site in self.silent:
@@ -112,19 +146,15 @@ class _Tester:
         if is_state(site):
             # Steps and the parallel form round differently: edits are compared with steps, these with the form.
             plain, _ = self._written(self.model, site, positions, None)
-            error = _relative_difference(plain, self.plain)
+            error = _relative_difference(plain, self.plain).item()
             same, _ = self._written(self.model, site, positions, pick(activation, positions))
             identity = torch.equal(same, plain)
         else:
-            identity = self.all_exact or self._identity_exact([site])
+            identity = bool(self.all_exact) or bool(self._identity_exact([site]))
         later, earlier, dead = False, False, False
         for scale in NOISE_SCALES:
-            disturbed = pick(activation, positions) + noise_for(activation, site, scale)
-            moved, logits = self._written(self.model, site, positions, disturbed)
-            later, earlier_now = moves(moved, plain, positions)
-            earlier |= earlier_now
-            resumed = self.unedited.edited(site, positions[:, None], disturbed[:, None])
-            error = max(error, _relative_difference(resumed, logits))
+            later_now, earlier_now, error_now = self._disturb(site, scale, plain)
+            later, earlier, error = bool(later_now), earlier or bool(earlier_now), max(error, error_now.item())
             if later:
                 break
         else:
@@ -136,8 +166,16 @@ class _Tester:
                 disturbed = pick(found[site], positions) + noise_for(found[site], site, scale)
                 moved, _ = self._written(model, site, positions, disturbed)
                 later_now, earlier_now = moves(moved, plain, positions)
-                later, earlier = later or later_now, earlier or earlier_now
+                later, earlier = later or bool(later_now), earlier or bool(earlier_now)
         return SiteTest(site, True, identity, later, earlier, error, dead)
+
+    def _disturb(self, site: str, scale: float, plain: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Whether noise moves what comes at its position or later, whether what comes before, and the resume error."""
+        positions, activation = self._positions(site), self.unedited.cache[site]
+        disturbed = pick(activation, positions) + noise_for(activation, site, scale)
+        moved, logits = self._written(self.model, site, positions, disturbed)
+        resumed = self.unedited.edited(site, positions[:, None], disturbed[:, None])
+        return *moves(moved, plain, positions), _relative_difference(resumed, logits)
 
     def _run(self, model: Model) -> tuple[Tensor, Tensor]:
         """What leaves the last block [n, t, d], and the logits [n, v] at the position that is read."""
@@ -160,12 +198,12 @@ class _Tester:
         last = split_site(site)[0] == len(self.model.blocks) - 1
         return self.read if last and not is_state(site) else self.read - 1
 
-    def _identity_exact(self, sites: list[str]) -> bool:
+    def _identity_exact(self, sites: list[str]) -> Tensor:
         def write_back(positions: Tensor) -> Tap:
             return lambda x: swap(x, positions, pick(x, positions))
 
         with edit(self.model, {site: write_back(self._positions(site)) for site in sites}):
-            return torch.equal(self._run(self.model)[0], self.plain)
+            return (self._run(self.model)[0] == self.plain).all()
 
     def _written(self, model: Model, site: str, positions: Tensor, value: Tensor | None) -> tuple[Tensor, Tensor]:
         """`_run` with value [n, ...] written at positions [n], in a whole forward pass: the slow, obvious way.
@@ -199,9 +237,9 @@ class _Tester:
         return self._scrambled
 
 
-def _relative_difference(found: Tensor, expected: Tensor) -> float:
+def _relative_difference(found: Tensor, expected: Tensor) -> Tensor:
     """The largest difference as a share of the largest expected value."""
-    return ((found - expected).abs().max() / expected.abs().max().clamp(min=1e-12)).item()
+    return (found - expected).abs().max() / expected.abs().max().clamp(min=1e-12)
 
 
 def noise_for(activation: Tensor, site: str, scale: float) -> Tensor:
@@ -211,8 +249,8 @@ def noise_for(activation: Tensor, site: str, scale: float) -> Tensor:
     return noise * (activation.abs().mean() + 1.0) * scale
 
 
-def moves(moved: Tensor, plain: Tensor, positions: Tensor) -> tuple[bool, bool]:
+def moves(moved: Tensor, plain: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
     """Whether anything changed at the edited positions or later, and whether anything changed before."""
     changed = (moved != plain).any(-1)  # [n, t]
     earlier = torch.arange(changed.shape[1], device=changed.device) < positions[:, None]
-    return bool((changed & ~earlier).any()), bool((changed & earlier).any())
+    return (changed & ~earlier).any(), (changed & earlier).any()

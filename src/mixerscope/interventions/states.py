@@ -45,7 +45,7 @@ def mixer_of(model: nn.Module, site: str) -> Mixer:
 def demand_one_size(mixer: Mixer, site: str, places: Tensor) -> None:
     """Refuses to mix the states of documents where they are not of one size."""
     for place in places.T:
-        sizes = sorted({mixer.state_size(position + 1) for position in place.unique().tolist()})
+        sizes = sorted({mixer.state_size(position + 1) for position in place.unique().cpu().tolist()})
         if len(sizes) > 1:
             raise UserError(
                 f"the state at {site!r} has between {sizes[0]} and {sizes[-1]} numbers at these positions,"

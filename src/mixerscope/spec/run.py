@@ -111,17 +111,19 @@ class InterventionSpec(Spec):
     """What the changed token becomes: a symbol of the query's class (as published) or of the slot's own class."""
     avoid_present: bool = False
     """Whether the new symbol must be absent from the document."""
+    also_at: tuple[str, ...] = ()
+    """Places to edit beside the roles of the documents: `value+2`, `pos:7`, or several at once such as `key&value`."""
     batch_documents: PositiveInt = 64
-    """Documents in memory at once; changes no result beyond float rounding."""
+    """Documents in memory at once on a CPU; changes no result beyond float rounding. A GPU takes what fits."""
     emergence: NonNegativeInt = 0
     """At how many log-spaced steps of training the route is measured as well; 0 for none."""
 
-    @field_validator("slots")
+    @field_validator("slots", "also_at")
     @classmethod
-    def _each_once(cls, slots: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(slots)) < len(slots):
-            raise ValueError(f"each slot is named once, got {', '.join(slots)}")
-        return slots
+    def _each_once(cls, named: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(named)) < len(named):
+            raise ValueError(f"each is named once, got {', '.join(named)}")
+        return named
 
 
 class RunSpec(Spec):

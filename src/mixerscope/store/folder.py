@@ -25,6 +25,7 @@ class RunFolder:
     def begin(self) -> None:
         """Makes the folder and removes what an interrupted run of ours left in it."""
         make_folder(self.path)
+        (self.path / SEAL).unlink(missing_ok=True)  # first, so that a kill leaves no seal on what is half gone
         for leftover in self.path.iterdir():
             if leftover.is_file():
                 leftover.unlink()
@@ -32,6 +33,10 @@ class RunFolder:
     def seal(self) -> None:
         files = sorted(p for p in self.path.iterdir() if p.is_file() and p.name not in UNSEALED)
         write_json(self.path / SEAL, {p.name: sha256(p) for p in files})
+
+    def holds(self, name: str) -> bool:
+        """Whether the run sealed a file of this name."""
+        return self.finished and name in read_json(self.path / SEAL)
 
     def checked(self, name: str) -> Path:
         """The path of a file whose bytes are those that were sealed, or `CorruptFile`."""

@@ -59,6 +59,12 @@ class Batch:
             {name: label[index] for name, label in self.labels.items()},
         )
 
+    def to(self, device: torch.device) -> "Batch":
+        """The same documents on a device."""
+        roles = {name: at.to(device) for name, at in self.roles.items()}
+        labels = {name: label.to(device) for name, label in self.labels.items()}
+        return Batch(self.tokens.to(device), self.targets.to(device), roles, labels)
+
     def role(self, name: str) -> Tensor:
         """[n] positions of a role."""
         if name not in self.roles:

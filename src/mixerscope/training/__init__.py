@@ -1,6 +1,14 @@
 """One trainer, for one model or many at once."""
 
-from mixerscope.training.cohort import Evaluation, Member, Observer, Progress, train_cohort
+from mixerscope.training.cohort import (
+    Evaluation,
+    Member,
+    Observer,
+    Progress,
+    check_stackable,
+    product_precision,
+    train_cohort,
+)
 from mixerscope.training.objective import answer_correct, answer_likelihood, cross_entropy
 from mixerscope.training.schedule import log_spaced
 
@@ -11,7 +19,9 @@ __all__ = [
     "Progress",
     "answer_correct",
     "answer_likelihood",
+    "check_stackable",
     "cross_entropy",
     "log_spaced",
+    "product_precision",
     "train_cohort",
 ]

@@ -1,0 +1,40 @@
+"""How many documents and edits run together: what suits the place where the model is."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from mixerscope.interventions.pairs import Pairs
+from mixerscope.model import Model
+from mixerscope.model.backbone import MLP_RATIO
+
+ROWS_ON_CPU = 64
+"""More leaves the processor's cache and is slower."""
+WIDEST_BYTES, LOGIT_BYTES = 2 << 30, 1 << 29
+"""On a GPU launching takes longer than computing, so a pass is as large as these allow: the widest activation of all
+models, and their logits, of which a handful of copies are alive at a time."""
+
+
+@dataclass(frozen=True)
+class Batching:
+    documents: int
+    """Held in memory at once, with their activations."""
+    rows: int
+    """Documents times edits in one pass."""
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model is; one without weights is on the CPU."""
+    return next((weight.device for weight in model.parameters()), torch.device("cpu"))
+
+
+def batching(model: nn.Module, pairs: Pairs, documents: int, models: int = 1) -> Batching:
+    """For this many models of one shape; `documents` is what a CPU, or a module of unknown size, takes at once."""
+    if device_of(model).type == "cpu" or not isinstance(model, Model):
+        return Batching(documents, ROWS_ON_CPU)
+    widest = pairs.original.tokens.shape[1] * MLP_RATIO * model.spec.width
+    symbols = model.token_embedding.num_embeddings
+    number = model.token_embedding.weight.element_size() * models
+    rows = max(1, min(WIDEST_BYTES // (number * widest), LOGIT_BYTES // (number * symbols)))
+    return Batching(min(rows, len(pairs)), rows)
