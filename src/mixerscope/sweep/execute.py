@@ -1,0 +1,204 @@
+"""Running a plan: one process, a thread and a CUDA stream per cohort in flight, the slowest cohorts first."""
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from mixerscope import runs
+from mixerscope.errors import UserError
+from mixerscope.machine import Machine, torch_threads
+from mixerscope.store import make_folder
+from mixerscope.sweep.cohorts import Cohort
+from mixerscope.sweep.cost import Timed
+from mixerscope.sweep.flight import Company, Flight, OutOfTime, Stopped
+from mixerscope.sweep.plan import Job, Plan
+from mixerscope.sweep.table import CohortRow, Conditions, Ending, JobRow, Table, describe
+
+
+class Listener:
+    """Told what happens, from the threads in which it happens; does nothing unless a subclass says otherwise."""
+
+    def job_started(self, job: Job) -> None: ...
+
+    def cohort_started(self, cohort: Cohort) -> None: ...
+
+    def progress(self, cohort: Cohort, stage: str, done: int, total: int, note: str) -> None: ...
+
+    def cohort_ended(self, cohort: Cohort, row: CohortRow) -> None: ...
+
+    def job_ended(self, row: JobRow) -> None: ...
+
+
+@dataclass
+class Outcome:
+    """What became of a plan."""
+
+    cohorts: list[CohortRow] = field(default_factory=list)
+    jobs: list[JobRow] = field(default_factory=list)
+    left: list[Cohort] = field(default_factory=list)
+    """For the next call: there was no time."""
+
+    @property
+    def failed(self) -> list[CohortRow]:
+        return [row for row in self.cohorts if row.ending == "failed"]
+
+
+def execute(
+    plan: Plan,
+    root: Path,
+    machine: Machine,
+    *,
+    stop_after: float | None = None,
+    keep_weights: bool = False,
+    listener: Listener | None = None,
+) -> Outcome:
+    """Runs all jobs of a plan, as far as `stop_after` seconds allow. A cohort that fails does not stop the others.
+
+    After an interrupt (Ctrl-C) cohorts in flight are given up, finished runs are kept, and the interrupt goes on.
+    """
+    if stop_after is not None and stop_after <= 0:
+        raise UserError(f"stop_after = {stop_after:g} should be a positive number of seconds")
+    deadline = None if stop_after is None else time.monotonic() + stop_after
+    if plan.jobs:
+        make_folder(root)
+    executor = _Executor(plan, root, machine, deadline, keep_weights, listener or Listener())
+    # Set here for all threads: cohorts that set it and set it back one by one would do so under each other's feet.
+    with torch_threads(machine.threads):
+        for job in plan.jobs:
+            executor.run(job)
+    return executor.outcome
+
+
+class _Executor:
+    def __init__(
+        self,
+        plan: Plan,
+        root: Path,
+        machine: Machine,
+        deadline: float | None,
+        keep_weights: bool,
+        listener: Listener,
+    ) -> None:
+        self.plan, self.root, self.machine, self.keep_weights = plan, root, machine, keep_weights
+        self.listener = listener
+        self.outcome = Outcome()
+        self.company = Company(plan.estimator, deadline)
+        self.table = Table(root, Conditions.of(machine, plan.in_flight))
+        self.ended: queue.Queue[tuple[Cohort, CohortRow]] = queue.Queue()
+        self.stopping = threading.Event()
+
+    def run(self, job: Job) -> None:
+        waiting = list(job.cohorts)
+        started, flying, begun = time.monotonic(), 0, 0
+        self.listener.job_started(job)
+        try:
+            while True:
+                while flying < self.plan.in_flight and (cohort := self._next(waiting)) is not None:
+                    flying, begun = flying + 1, begun + 1
+                    self._start(job, cohort)
+                if not flying:
+                    break
+                self._record(*self.ended.get())
+                flying -= 1
+        except BaseException:
+            self.stopping.set()
+            for _ in range(flying):
+                self._record(*self.ended.get())
+            raise
+        finally:
+            self.outcome.left += waiting
+            if begun:
+                row = JobRow(job.number, job.precision, begun, job.seconds, time.monotonic() - started)
+                self.outcome.jobs.append(row)
+                self.table.add(row)
+                self.listener.job_ended(row)
+
+    def _next(self, waiting: list[Cohort]) -> Cohort | None:
+        """Takes the slowest cohort that can still be finished out of `waiting`."""
+        for cohort in waiting:
+            if self.company.fits(cohort):
+                waiting.remove(cohort)
+                return cohort
+        return None
+
+    def _start(self, job: Job, cohort: Cohort) -> None:
+        self.listener.cohort_started(cohort)
+        flight = self.company.join(cohort)
+        thread = threading.Thread(target=self._fly, args=(job, flight), name=str(cohort), daemon=True)
+        thread.start()
+
+    def _record(self, cohort: Cohort, row: CohortRow) -> None:
+        self.outcome.cohorts.append(row)
+        if row.ending == "out of time":
+            self.outcome.left.append(cohort)
+        if row.alone_s is not None:
+            self.plan.estimator.calibration.add(Timed(row.architecture, row.expected_s, row.alone_s))
+        self.table.add(row)
+        self.listener.cohort_ended(cohort, row)
+
+    def _fly(self, job: Job, flight: Flight) -> None:
+        cohort = flight.cohort
+
+        def progress(stage: str, done: int, total: int, note: str) -> None:
+            if self.stopping.is_set():
+                raise Stopped("interrupted")
+            flight.progressed(time.monotonic(), stage, done, total)
+            self.company.check(flight)
+            self.listener.progress(cohort, stage, done, total, note)
+
+        ending: Ending = "failed"
+        reason, diverged = "", 0
+        try:
+            with _own_stream(self.machine):
+                results = runs.run_cohort(cohort.runs, self.root, progress, self.machine, self.keep_weights)
+            diverged = sum(result.json("status")["outcome"] == "diverged" for result in results)
+            ending = "finished"
+        except OutOfTime as error:
+            ending, reason = "out of time", str(error)
+        except Stopped as error:
+            ending, reason = "interrupted", str(error)
+        except Exception as error:  # noqa: BLE001 - recorded and reported; the other cohorts go on
+            reason = f"{type(error).__name__}: {error}"
+        self.company.leave(flight)
+        self.ended.put((cohort, self._row(job, flight, ending, reason, diverged)))
+
+    def _row(self, job: Job, flight: Flight, ending: Ending, reason: str, diverged: int) -> CohortRow:
+        alone = None
+        if ending == "finished":
+            alone = flight.work
+        elif ending == "out of time":
+            # As if all of it went on like this; training is nearly all there is.
+            alone = flight.work * flight.total / max(1, flight.done)
+        trained = flight.seconds["train"]
+        return CohortRow(
+            job=job.number,
+            **describe(flight.cohort),
+            ending=ending,
+            reason=reason,
+            finished=len(flight.cohort) - diverged if ending == "finished" else 0,
+            diverged=diverged,
+            expected_s=self.plan.estimator.uncorrected(flight.cohort).total,
+            alone_s=alone,
+            build_s=flight.seconds["build"],
+            train_s=trained,
+            intervene_s=flight.seconds["intervene"],
+            wall_s=sum(flight.seconds.values()),
+            steps_per_s=flight.steps / trained if trained else None,
+        )
+
+
+@contextmanager
+def _own_stream(machine: Machine) -> Iterator[None]:
+    """Which stream is current is a matter of each thread; work on different ones overlaps."""
+    if machine.device == "cpu":
+        yield
+        return
+    with torch.cuda.stream(torch.cuda.Stream()):
+        yield
+        torch.cuda.current_stream().synchronize()
