@@ -43,8 +43,10 @@ class Estimator:
         return in_flight / gain(cohort, self.machine, in_flight)
 
     def share(self, cohort: Cohort, in_flight: int) -> float:
-        """What a cohort adds to the time of its job."""
-        return self.alone(cohort) / gain(cohort, self.machine, in_flight)
+        """What a cohort adds to the time of its job. Building is the host's work, beside that of the device."""
+        seconds = self.uncorrected(cohort)
+        computing = (seconds.train + seconds.intervene) / gain(cohort, self.machine, in_flight)
+        return (seconds.build / in_flight + computing) * self._factor(cohort)
 
     def _factor(self, cohort: Cohort) -> float:
         return self.calibration.factor(cohort.first.model.architecture)
