@@ -69,9 +69,7 @@ def sweep(
         return 0
     remarks().print(summary(plan), markup=False, soft_wrap=True)
     with following_sweep(plan) as listener:
-        outcome = execute(
-            plan, out, machine, stop_after=stop_after, keep_weights=keep_weights, listener=listener
-        )
+        outcome = execute(plan, out, machine, stop_after=stop_after, keep_weights=keep_weights, listener=listener)
     _say([*plan.damaged, *outcome_lines(outcome, read_rows(out))])
     return 1 if outcome.failed or plan.damaged else 0
 

@@ -13,7 +13,7 @@ import torch
 from mixerscope import runs
 from mixerscope.errors import UserError
 from mixerscope.machine import Machine, torch_threads
-from mixerscope.store import make_folder
+from mixerscope.store import make_folder, read_json
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.sweep.cost import Timed
 from mixerscope.sweep.flight import Company, Flight, OutOfTime, Stopped
@@ -153,11 +153,10 @@ class _Executor:
             self.listener.progress(cohort, stage, done, total, note)
 
         ending: Ending = "failed"
-        reason, diverged = "", 0
+        reason = ""
         try:
             with _own_stream(self.machine):
-                results = runs.run_cohort(cohort.runs, self.root, progress, self.machine, self.keep_weights)
-            diverged = sum(result.json("status")["outcome"] == "diverged" for result in results)
+                runs.run_cohort(cohort.runs, self.root, progress, self.machine, self.keep_weights)
             ending = "finished"
         except OutOfTime as error:
             ending, reason = "out of time", str(error)
@@ -166,30 +165,34 @@ class _Executor:
         except Exception as error:  # noqa: BLE001 - recorded and reported; the other cohorts go on
             reason = f"{type(error).__name__}: {error}"
         self.company.leave(flight)
-        self.ended.put((cohort, self._row(job, flight, ending, reason, diverged)))
+        self.ended.put((cohort, self._row(job, flight, ending, reason)))
 
-    def _row(self, job: Job, flight: Flight, ending: Ending, reason: str, diverged: int) -> CohortRow:
+    def _row(self, job: Job, flight: Flight, ending: Ending, reason: str) -> CohortRow:
         alone = None
         if ending == "finished":
             alone = flight.work
         elif ending == "out of time":
             # As if all of it went on like this; training is nearly all there is.
             alone = flight.work * flight.total / max(1, flight.done)
-        trained = flight.seconds["train"]
+        folders = [runs.run_folder(run, self.root) for run in flight.cohort.runs]
+        # One whose self-test failed has no folder, whatever became of the others.
+        sealed = [folder for folder in folders if folder.finished]
+        outcomes = [read_json(folder.checked("status.json"))["outcome"] for folder in sealed]
+        timing = read_json(sealed[0].path / "timing.json") if ending == "finished" else None
         return CohortRow(
             job=job.number,
             **describe(flight.cohort),
             ending=ending,
             reason=reason,
-            finished=len(flight.cohort) - diverged if ending == "finished" else 0,
-            diverged=diverged,
+            finished=len(outcomes) - outcomes.count("diverged"),
+            diverged=outcomes.count("diverged"),
             expected_s=self.plan.estimator.uncorrected(flight.cohort).total,
             alone_s=alone,
-            build_s=flight.seconds["build"],
-            train_s=trained,
-            intervene_s=flight.seconds["intervene"],
+            build_s=timing["build_seconds"] if timing else flight.seconds["build"],
+            train_s=timing["train_seconds"] - timing["build_seconds"] if timing else flight.seconds["train"],
+            intervene_s=timing["intervene_seconds"] if timing else flight.seconds["intervene"],
             wall_s=sum(flight.seconds.values()),
-            steps_per_s=flight.steps / trained if trained else None,
+            steps_per_s=timing["steps_per_second"] if timing else flight.rate(),
         )
 
 

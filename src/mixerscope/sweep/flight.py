@@ -35,8 +35,6 @@ class Flight:
     stage: str = "build"
     done: int = 0
     total: int = 1
-    steps: int = 0
-    """Of training."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("build", "train", "intervene"), 0.0))
     """Spent in each stage."""
     work: float = 0.0
@@ -55,8 +53,6 @@ class Flight:
             self.stage, self.stage_began = stage, now
             self.samples.clear()
         self.done, self.total = done, total
-        if stage == "train":
-            self.steps = done
         if not self.samples or now - self.samples[-1][0] >= SAMPLED_EVERY:
             self.samples.append((now, done))
         while now - self.samples[0][0] > WINDOW:

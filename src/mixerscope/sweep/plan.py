@@ -106,8 +106,9 @@ def make_plan(
         complaints = [complaint for run in done if (complaint := _complaint(run, root))]
         finished += done
         damaged += complaints
-        if len(done) < len(cohort) and not complaints:
-            left.append(cohort)
+        missing = tuple(run for run in cohort.runs if run not in done)
+        if missing:
+            left.append(Cohort(missing))
     jobs = tuple(_jobs(left, estimator, in_flight, job_seconds))
     return Plan(tuple(runs), tuple(finished), tuple(damaged), jobs, in_flight, estimator)
 
