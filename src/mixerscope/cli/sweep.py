@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from mixerscope.cli.console import remarks, results
+from mixerscope.cli.console import results
 
 
 def sweep(
@@ -59,7 +59,7 @@ def sweep(
     from mixerscope.sweep import execute, load_runs, make_plan
     from mixerscope.sweep.cohorts import LARGEST
     from mixerscope.sweep.table import read_rows
-    from mixerscope.sweep.text import outcome_lines, plan_lines, summary
+    from mixerscope.sweep.text import outcome_lines, plan_lines
 
     machine = Machine(device, threads, kernels, compile_)
     runs = load_runs(source, parse_settings(set_))
@@ -67,7 +67,6 @@ def sweep(
     if dry_run:
         _say(plan_lines(plan))
         return 0
-    remarks().print(summary(plan), markup=False, soft_wrap=True)
     with following_sweep(plan) as listener:
         outcome = execute(plan, out, machine, stop_after=stop_after, keep_weights=keep_weights, listener=listener)
     _say([*plan.damaged, *outcome_lines(outcome, read_rows(out))])

@@ -18,7 +18,7 @@ from mixerscope.cli.console import remarks
 from mixerscope.cli.progress import LABELS, RateColumn
 from mixerscope.sweep import Cohort, Listener, Plan
 from mixerscope.sweep.table import CohortRow
-from mixerscope.sweep.text import ended_line
+from mixerscope.sweep.text import ended_line, summary
 from mixerscope.sweep.worker import Lines
 
 
@@ -30,6 +30,9 @@ class SweepBars(Listener):
         self.all = progress.add_task("models", total=models, note="")
         self.bars: dict[str, tuple[str, TaskID]] = {}
         self.lock = threading.Lock()
+
+    def sweep_started(self, plan: Plan) -> None:
+        self.progress_bars.console.print(summary(plan), markup=False)
 
     def cohort_started(self, cohort: Cohort) -> None:
         self._bar(cohort, "build", 1)

@@ -24,6 +24,8 @@ from mixerscope.sweep.table import CohortRow, Conditions, Ending, JobRow, Table,
 class Listener:
     """Told what happens, from the threads in which it happens; does nothing unless a subclass says otherwise."""
 
+    def sweep_started(self, plan: Plan) -> None: ...
+
     def job_started(self, job: Job) -> None: ...
 
     def cohort_started(self, cohort: Cohort) -> None: ...
@@ -67,7 +69,9 @@ def execute(
     deadline = None if stop_after is None else time.monotonic() + stop_after
     if plan.jobs:
         make_folder(root)
-    executor = _Executor(plan, root, machine, deadline, keep_weights, listener or Listener())
+    listener = listener or Listener()
+    listener.sweep_started(plan)
+    executor = _Executor(plan, root, machine, deadline, keep_weights, listener)
     # Set here for all threads: cohorts that set it and set it back one by one would do so under each other's feet.
     with torch_threads(machine.threads):
         for job in plan.jobs:
@@ -91,25 +95,23 @@ class _Executor:
         self.company = Company(plan.estimator, deadline)
         self.table = Table(root, Conditions.of(machine, plan.in_flight))
         self.ended: queue.Queue[tuple[Cohort, CohortRow]] = queue.Queue()
+        self.flying: dict[str, threading.Thread] = {}
         self.stopping = threading.Event()
 
     def run(self, job: Job) -> None:
-        waiting = list(job.cohorts)
-        started, flying, begun = time.monotonic(), 0, 0
+        waiting, begun = list(job.cohorts), 0
+        started = time.monotonic()
         self.listener.job_started(job)
         try:
             while True:
-                while flying < self.plan.in_flight and (cohort := self._next(waiting)) is not None:
-                    flying, begun = flying + 1, begun + 1
+                while len(self.flying) < self.plan.in_flight and (cohort := self._next(waiting)) is not None:
+                    begun += 1
                     self._start(job, cohort)
-                if not flying:
+                if not self.flying:
                     break
                 self._record(*self.ended.get())
-                flying -= 1
         except BaseException:
-            self.stopping.set()
-            for _ in range(flying):
-                self._record(*self.ended.get())
+            self._give_up()
             raise
         finally:
             self.outcome.left += waiting
@@ -118,6 +120,14 @@ class _Executor:
                 self.outcome.jobs.append(row)
                 self.table.add(row)
                 self.listener.job_ended(row)
+
+    def _give_up(self) -> None:
+        self.stopping.set()
+        for thread in self.flying.values():
+            if thread.ident is not None:
+                thread.join()
+        while not self.ended.empty():
+            self._record(*self.ended.get())
 
     def _next(self, waiting: list[Cohort]) -> Cohort | None:
         """Takes the slowest cohort that can still be finished out of `waiting`."""
@@ -131,9 +141,11 @@ class _Executor:
         self.listener.cohort_started(cohort)
         flight = self.company.join(cohort)
         thread = threading.Thread(target=self._fly, args=(job, flight), name=str(cohort), daemon=True)
+        self.flying[cohort.id] = thread
         thread.start()
 
     def _record(self, cohort: Cohort, row: CohortRow) -> None:
+        del self.flying[cohort.id]
         self.outcome.cohorts.append(row)
         if row.ending == "out of time":
             self.outcome.left.append(cohort)

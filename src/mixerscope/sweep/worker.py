@@ -14,7 +14,7 @@ from mixerscope.machine import Machine
 from mixerscope.spec import parse_settings
 from mixerscope.sweep.cohorts import LARGEST, Cohort
 from mixerscope.sweep.execute import Listener, execute
-from mixerscope.sweep.plan import Job, make_plan
+from mixerscope.sweep.plan import Job, Plan, make_plan
 from mixerscope.sweep.source import load_runs
 from mixerscope.sweep.table import CohortRow, read_rows
 from mixerscope.sweep.text import ended_line, outcome_lines, plan_lines, summary
@@ -30,6 +30,9 @@ class Lines(Listener):
     def __init__(self) -> None:
         self.began = time.monotonic()
         self.said: dict[str, float] = {}
+
+    def sweep_started(self, plan: Plan) -> None:
+        self.say(summary(plan))
 
     def job_started(self, job: Job) -> None:
         self.say(f"job {job.number}: {len(job.cohorts)} cohorts, about {job.seconds:.0f} s")
@@ -72,7 +75,6 @@ def _run(options: argparse.Namespace) -> int:
     if options.dry_run:
         _print(plan_lines(plan))
         return FINE
-    _print([summary(plan)])
     outcome = execute(
         plan,
         options.root,
