@@ -32,14 +32,14 @@ def carry_out(specs, root, *, in_flight=1, **options):
 
 
 def test_every_run_gets_its_folder_whatever_is_in_flight_with_it(sweep_file, tmp_path):
-    specs = load_runs(str(sweep_file({"model.architecture": ["attention", "based", "mamba"], "seed": [0, 1]})))
+    specs = load_runs(str(sweep_file({"model.architecture": ["attention", "based", "base_conv"], "seed": [0, 1]})))
     outcome = carry_out(specs, tmp_path / "one")
     together = carry_out(specs, tmp_path / "three", in_flight=3)
     assert contents(tmp_path / "one") == contents(tmp_path / "three")
     assert len(find_runs(tmp_path / "one")) == 6
     for rows in (outcome.cohorts, together.cohorts):
         assert sorted((row.architecture, row.ending, row.finished, row.diverged) for row in rows) == [
-            (name, "finished", 2, 0) for name in ("attention", "based", "mamba")
+            (name, "finished", 2, 0) for name in ("attention", "base_conv", "based")
         ]
     kept = read_rows(tmp_path / "one")
     assert [row["kind"] for row in kept] == ["cohort", "cohort", "cohort", "job"]

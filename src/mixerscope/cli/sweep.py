@@ -58,10 +58,11 @@ def sweep(
     from mixerscope.spec import parse_settings
     from mixerscope.sweep import execute, load_runs, make_plan
     from mixerscope.sweep.cohorts import LARGEST
+    from mixerscope.sweep.plan import Imagined
     from mixerscope.sweep.table import read_rows
     from mixerscope.sweep.text import outcome_lines, plan_lines
 
-    machine = Machine(device, threads, kernels, compile_)
+    machine = (Imagined if dry_run else Machine)(device, threads, kernels, compile_)
     runs = load_runs(source, parse_settings(set_))
     plan = make_plan(runs, out, machine, in_flight=in_flight, largest=LARGEST if largest is None else largest)
     if dry_run:

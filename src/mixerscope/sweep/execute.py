@@ -160,9 +160,9 @@ class _Executor:
         def progress(stage: str, done: int, total: int, note: str) -> None:
             if self.stopping.is_set():
                 raise Stopped("interrupted")
-            flight.progressed(time.monotonic(), stage, done, total)
-            self.company.check(flight)
-            self.listener.progress(cohort, stage, done, total, note)
+            if flight.progressed(time.monotonic(), stage, done, total):
+                self.company.check(flight)
+                self.listener.progress(cohort, stage, done, total, note)
 
         ending: Ending = "failed"
         reason = ""

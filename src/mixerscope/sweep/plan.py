@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.machine import Machine
 from mixerscope.runs import check_runnable, run_folder
@@ -16,6 +18,15 @@ from mixerscope.sweep.table import Conditions, read_rows, timed_rows
 
 JOB_SECONDS = 480.0
 """GPUs are lent for minutes: a job is what fits into eight of them."""
+
+
+@dataclass(frozen=True)
+class Imagined(Machine):
+    """A machine to plan for; a GPU need not be here for that."""
+
+    def __post_init__(self) -> None:
+        if self.device == "cpu" or torch.cuda.is_available():
+            super().__post_init__()
 
 
 class Estimator:

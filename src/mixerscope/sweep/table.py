@@ -30,7 +30,8 @@ class Conditions:
 
     @staticmethod
     def of(machine: Machine, in_flight: int) -> "Conditions":
-        device = "cpu" if machine.device == "cpu" else torch.cuda.get_device_name(machine.device)
+        here = machine.device == "cuda" and torch.cuda.is_available()
+        device = torch.cuda.get_device_name(machine.device) if here else machine.device
         return Conditions(device, machine.threads, machine.kernels, machine.compile, in_flight)
 
 

@@ -14,7 +14,7 @@ from mixerscope.machine import Machine
 from mixerscope.spec import parse_settings
 from mixerscope.sweep.cohorts import LARGEST, Cohort
 from mixerscope.sweep.execute import Listener, execute
-from mixerscope.sweep.plan import Job, Plan, make_plan
+from mixerscope.sweep.plan import Imagined, Job, Plan, make_plan
 from mixerscope.sweep.source import load_runs
 from mixerscope.sweep.table import CohortRow, read_rows
 from mixerscope.sweep.text import ended_line, outcome_lines, plan_lines, summary
@@ -69,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    machine = Machine(options.device, options.threads, options.kernels, options.compile)
+    kind = Imagined if options.dry_run else Machine
+    machine = kind(options.device, options.threads, options.kernels, options.compile)
     runs = load_runs(options.sweep, parse_settings(options.set))
     plan = make_plan(runs, options.root, machine, in_flight=options.in_flight, largest=options.largest)
     if options.dry_run:
