@@ -44,12 +44,15 @@ def test_one_precision_per_job(gpu, tmp_path):
     assert all(cohort.precision == job.precision for job in plan.jobs for cohort in job.cohorts)
 
 
-def test_a_cohort_longer_than_a_job_has_its_own(figure3, gpu, tmp_path):
+def test_cohorts_longer_than_a_job_have_jobs_of_their_own(figure3, gpu, tmp_path):
     plan = make_plan(figure3, tmp_path, gpu, job_seconds=150)
+    alone = {cohort.id: plan.estimator.alone(cohort) for cohort in plan.cohorts}
     long = [job for job in plan.jobs if job.seconds > 150]
-    assert long
-    assert all(len(job.cohorts) == 1 for job in long)
-    assert plan.estimator.alone(long[0].cohorts[0]) > 150
+    assert sorted(cohort.id for job in long for cohort in job.cohorts) == sorted(c for c in alone if alone[c] > 150)
+    assert {job.seconds <= max(alone.values()) for job in long} == {True}
+    assert sum(len(job.cohorts) for job in plan.jobs) == len(alone) == 35
+    hopeless = make_plan(figure3, tmp_path, gpu, job_seconds=1)
+    assert max(len(job.cohorts) for job in hopeless.jobs) > 1, "what is too long anyway is not made to wait in line"
 
 
 def test_estimates_agree_with_the_rates_they_come_from(figure3, gpu):

@@ -137,14 +137,14 @@ def _complaint(run: RunSpec, root: Path) -> str:
 
 
 def _jobs(cohorts: list[Cohort], estimator: Estimator, in_flight: int, limit: float) -> list[Job]:
-    """As few jobs as hold all cohorts in `limit` seconds each; a cohort that alone takes longer has its own."""
+    """As few jobs as hold all cohorts in `limit` seconds each; longer ones have jobs of their own."""
     jobs: list[Job] = []
     for precision in sorted({cohort.precision for cohort in cohorts}):
         same = [cohort for cohort in cohorts if cohort.precision == precision]
         slowest_first = sorted(same, key=estimator.alone, reverse=True)
         shares = [estimator.share(cohort, in_flight) for cohort in slowest_first]
         too_long = sum(estimator.alone(cohort) > limit for cohort in slowest_first)
-        groups = [[index] for index in range(too_long)]
+        groups = _packed(shares[:too_long], estimator.alone(slowest_first[0]))
         groups += [[too_long + index for index in job] for job in _packed(shares[too_long:], limit)]
         for members in groups:
             longest = estimator.alone(slowest_first[members[0]])
