@@ -9,6 +9,7 @@ from mixerscope.errors import UserError
 from mixerscope.spec import RunSpec
 from mixerscope.sweep import expand, group, load_runs
 from mixerscope.sweep.source import shipped_sweeps
+from mixerscope.training.cohort import check_stackable
 from tests.sweep.conftest import BASE
 
 
@@ -122,12 +123,13 @@ def test_a_source_that_is_nothing():
 
 def test_cohorts_hold_what_can_be_stacked():
     vary = {"train.lr": [1e-3, 1e-2], "model.width": [8, 16], "seed": [0, 1], "train.precision": ["float32", "tf32"]}
-    runs = ms.Sweep(base=BASE, vary=vary).runs()
+    runs = ms.Sweep(base=BASE, vary={**vary, "train.weight_decay": [0.0, 0.1]}).runs()
     cohorts = group(runs)
-    assert [len(cohort) for cohort in cohorts] == [4, 4, 4, 4]
+    assert [len(cohort) for cohort in cohorts] == [8, 8, 8, 8]
     for cohort in cohorts:
         assert len({(run.model.width, run.train.precision) for run in cohort.runs}) == 1
-        assert len({(run.train.lr, run.seed) for run in cohort.runs}) == 4
+        assert len({(run.train.lr, run.seed, run.train.weight_decay) for run in cohort.runs}) == 8
+        check_stackable(list(cohort.runs))
     assert sorted(run.run_id for cohort in cohorts for run in cohort.runs) == sorted(run.run_id for run in runs)
 
 

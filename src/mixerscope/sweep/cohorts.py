@@ -4,11 +4,10 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mixerscope.errors import UserError
-from mixerscope.spec import RunSpec, canonical_json, digest
-from mixerscope.training.cohort import check_stackable
+from mixerscope.spec import RunSpec, digest
+from mixerscope.training.cohort import stack_shape
 
 LARGEST = 32
 """Models in one cohort unless asked otherwise: enough to fill a GPU, few enough to end within a lease."""
@@ -46,18 +45,10 @@ def group(runs: Sequence[RunSpec], largest: int = LARGEST) -> list[Cohort]:
         raise UserError(f"the largest cohort has at least 1 model, got {largest}")
     shapes: dict[str, list[RunSpec]] = {}
     for run in runs:
-        shapes.setdefault(_shape(run), []).append(run)
+        shapes.setdefault(stack_shape(run).run_id, []).append(run)
     cohorts: list[Cohort] = []
     for members in shapes.values():
-        check_stackable(members)
         parts = math.ceil(len(members) / largest)
         bounds = [len(members) * part // parts for part in range(parts + 1)]
         cohorts += [Cohort(tuple(members[a:b])) for a, b in itertools.pairwise(bounds)]
     return cohorts
-
-
-def _shape(run: RunSpec) -> str:
-    """A run without what members of a cohort may differ in; the trainer has the last word on that."""
-    data: dict[str, Any] = run.model_dump(mode="json")
-    del data["seed"], data["train"]["lr"], data["train"]["weight_decay"]
-    return canonical_json(data)
