@@ -10,10 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
+from mixerscope import kernels
 from mixerscope.analysis import cell_rows, mean_estimate, observe, proportion_estimate, verdict
 from mixerscope.errors import SelfTestFailed, UserError
 from mixerscope.interventions import Grid, Pairs, grids_or_failures, make_pairs
-from mixerscope.machine import CPU, Machine, torch_threads
+from mixerscope.machine import CPU, Machine, matmuls, torch_threads
 from mixerscope.model import Model, build_model, load_weights, parameter_count
 from mixerscope.provenance import provenance
 from mixerscope.randomness import stream
@@ -119,7 +120,9 @@ def run_cohort(
         folder.path: (spec, folder) for spec, folder in zip(specs, folders, strict=True) if fresh or not folder.finished
     }
     if missing:
-        with torch_threads(machine.threads):
+        # Interventions too: beside a cohort that trains in TF32 they could not be computed in any other precision.
+        precision = specs[0].train.precision
+        with torch_threads(machine.threads), matmuls(precision), kernels.switched(machine.kernels):
             _Making(list(missing.values()), progress, machine).make(keep_weights)
     return [load_run(folder.path) for folder in folders]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mixerscope import kernels
 from mixerscope.errors import UserError
-from mixerscope.machine import CPU, MATMUL_PRECISION, Machine
+from mixerscope.machine import CPU, Machine, matmuls
 from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec, TrainSpec
@@ -98,8 +98,7 @@ def train_cohort(
     if dtype is None:
         dtype = torch.bfloat16 if train.precision == "bfloat16" else torch.float32
     members = [Member(spec) for spec in specs]
-    products = "high" if train.precision == "tf32" else "highest"
-    with MATMUL_PRECISION.held(products), kernels.switched(machine.kernels):
+    with matmuls(train.precision), kernels.switched(machine.kernels):
         first = 0
         for part in fitting(specs, machine):
             _train_stack(list(range(first, first + len(part))), members, progress, observer, machine, dtype)
