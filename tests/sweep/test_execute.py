@@ -9,11 +9,12 @@ import pytest
 
 from mixerscope import runs
 from mixerscope.errors import UserError
-from mixerscope.machine import CPU
+from mixerscope.machine import CPU, Machine
 from mixerscope.store import find_runs
 from mixerscope.sweep import Listener, execute, load_runs, make_plan
 from mixerscope.sweep import flight as flight_module
 from mixerscope.sweep.cost import Calibration
+from mixerscope.sweep.execute import _with_its_share
 from mixerscope.sweep.table import read_rows
 
 
@@ -178,3 +179,11 @@ def test_the_table_of_another_kind_is_refused(sweep_file, tmp_path):
     (tmp_path / "sweep.jsonl").write_text(json.dumps({"mine": 1}) + "\n")
     with pytest.raises(Exception, match="not a table of cohorts"):
         make_plan(load_runs(str(sweep_file())), tmp_path, CPU)
+
+
+def test_cohorts_in_flight_share_the_memory_of_a_gpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (1, 100 * 2**30))
+    assert _with_its_share(Machine("cuda"), 4).memory_gib == pytest.approx(100 * 0.85 / 4)
+    assert _with_its_share(Machine("cuda", memory_gib=3.0), 4).memory_gib == 3.0
+    assert _with_its_share(CPU, 4) == CPU

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -19,6 +19,9 @@ from mixerscope.sweep.cost import Timed
 from mixerscope.sweep.flight import Company, Flight, OutOfTime, Stopped
 from mixerscope.sweep.plan import Job, Plan
 from mixerscope.sweep.table import CohortRow, Conditions, Ending, JobRow, Table, describe
+
+MEMORY_SHARE = 0.85
+"""Of a GPU's memory, for all cohorts in flight together."""
 
 
 class Listener:
@@ -71,7 +74,7 @@ def execute(
         make_folder(root)
     listener = listener or Listener()
     listener.sweep_started(plan)
-    executor = _Executor(plan, root, machine, deadline, keep_weights, listener)
+    executor = _Executor(plan, root, _with_its_share(machine, plan.in_flight), deadline, keep_weights, listener)
     # Set here for all threads: cohorts that set it and set it back one by one would do so under each other's feet.
     with torch_threads(machine.threads):
         for job in plan.jobs:
@@ -206,6 +209,13 @@ class _Executor:
             wall_s=sum(flight.seconds.values()),
             steps_per_s=timing["steps_per_second"] if timing else flight.rate(),
         )
+
+
+def _with_its_share(machine: Machine, in_flight: int) -> Machine:
+    """The machine as each cohort in flight sees it: how a cohort is cut to fit must not depend on the others."""
+    if machine.device == "cpu" or machine.memory_gib is not None:
+        return machine
+    return replace(machine, memory_gib=MEMORY_SHARE * torch.cuda.mem_get_info()[1] / 2**30 / in_flight)
 
 
 @contextmanager
