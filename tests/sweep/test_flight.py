@@ -96,6 +96,17 @@ def test_nothing_is_judged_before_it_was_measured(clock, cohorts):
         company.check(flight)
 
 
+def test_after_the_deadline_nothing_more_is_measured_and_grids_are_finished(clock, cohorts):
+    company = Company(Sharing({8: 20.0, 16: 1.0}), clock.now + 5)
+    flight, grid = company.join(cohorts[0]), company.join(cohorts[1])
+    clock.now += 6  # all of it went into building
+    grid.progressed(clock.now, "intervene", 1, 2)
+    company.check(grid)
+    flight.progressed(clock.now, "train", 1, 1000)
+    with pytest.raises(OutOfTime):
+        company.check(flight)
+
+
 def test_the_rate_is_that_of_the_latest_seconds(clock, cohorts):
     flight = Company(Sharing({8: 1.0}), None).join(cohorts[0])
     progress(flight, clock, 1, 20)

@@ -122,9 +122,9 @@ class Company:
         Only the last: without it the others are quicker. Only in training: what comes after takes less time than
         training again.
         """
-        if self.deadline is None or flight.stage != "train" or flight.rate() is None:
-            return
         now = time.monotonic()
+        if self.deadline is None or flight.stage != "train" or (flight.rate() is None and now < self.deadline):
+            return
         with self.lock:
             self._count_work()
             count = len(self.flights)
