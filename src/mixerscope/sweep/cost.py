@@ -4,10 +4,12 @@ On a GPU a training step of K stacked models costs
 
     layers x LAUNCH  +  K x parameters x PARAMETER  +  K x tokens x width x layers x ELEMENT  seconds:
 
-kernels too short to fill the chip, memory traffic of the optimiser, and the mixers themselves. The coefficients are a
-least-squares fit (3 % off at most) to 23 rates measured on one H200: associative recall, 35 tokens, batch 32, 2 layers,
-widths 16 to 256, K = 7 and 21, compiled, TF32. The factors below are ratios of medians from the same measurements.
-Once cohorts of a sweep have been timed, `Calibration` corrects the estimate by what they took.
+kernels too short to fill the chip, memory traffic of the optimiser, and the mixers themselves. PARAMETER is chosen,
+since parameters and width grow together; the rest is a least-squares fit to 23 rates measured on one H200
+(associative recall, 35 tokens, batch 32, 2 layers, widths 16 to 256, K = 7 and once 21, compiled, TF32). It is 3 %
+off at most on the rates it was fitted to, and untested elsewhere; Based and BaseConv have two rates each, as many as
+they have coefficients. What else was measured and what was guessed is said below. Once cohorts of a sweep have been
+timed, `Calibration` corrects the estimate by what they took.
 """
 
 import math
@@ -35,13 +37,20 @@ GPU = {
 UNMEASURED = GPU["h3"]
 """An architecture nobody timed counts as the slowest of those that were."""
 NOT_COMPILED = 2.0
+"""Measured: 1.4 to 3.3."""
 STRICT_FLOAT32 = 1.5
+"""Measured: 1.2 to 1.9."""
 PLAIN_KERNELS = 2.0
+"""A guess over all architectures; for Mamba 3 to 7 was measured."""
 COMPILE_SECONDS = 20.0
+"""Measured alone, nothing cached: 10 to 20 for attention and Mamba; others take longer."""
 BUILD_SECONDS = 3.0
+"""A guess."""
 # Width: how much faster four cohorts together are than one after another; narrow models leave more of the chip idle.
+# Measured for 16, 64 and 128 (attention; Mamba alike), assumed for 32 and 256.
 GAIN_OF_FOUR = {16: 1.9, 32: 1.7, 64: 1.5, 128: 1.3, 256: 1.1}
 
+# All below are guesses.
 CPU_FLOPS = 5e9
 """Per second and thread, of small matrices."""
 CPU_LAYER = 1.5e-3
