@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from benchmarks.ceilings import ceilings, demand, profile
 from mixerscope import kernels
-from mixerscope.machine import MATMUL_PRECISION, Machine
+from mixerscope.machine import Machine, matmuls
 from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
@@ -160,12 +160,11 @@ def on_gpu(options: argparse.Namespace) -> dict[str, Any]:
     limits = ceilings(options.precision)
     print(json.dumps(limits), flush=True)
     rows: list[dict[str, Any]] = []
-    products = "high" if options.precision == "tf32" else "highest"
     for architecture in options.architectures:
         checks: dict[str, Any] = {}
         if options.checks:
             checks = {"cpu_gpu": parity(architecture, machine), "repeatable": repeatable(architecture, machine)}
-        with MATMUL_PRECISION.held(products), kernels.switched(machine.kernels):
+        with matmuls(options.precision), kernels.switched(machine.kernels):
             for width in options.widths:
                 spec = published_spec(architecture, width)
                 row = {"architecture": architecture, "width": width, "precision": options.precision}

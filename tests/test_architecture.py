@@ -28,14 +28,16 @@ ROOMS = {
     "analysis": 6,
     "runs": 7,
     "check": 7,
-    "report": 8,
-    "experiments": 9,
-    "cli": 10,
-    "__init__": 10,
-    "__main__": 11,
+    "sweep": 8,
+    "report": 9,
+    "experiments": 10,
+    "cli": 11,
+    "__init__": 11,
+    "__main__": 12,
 }
 WITHOUT_TORCH = {"errors", "registry", "spec"}
 COMPUTE_PATH = {"spec", "randomness", "sites", "tasks", "mixers", "model", "training", "interventions", "analysis"}
+COMPUTE_PATH |= {"machine", "kernels", "runs", "sweep"}
 HEAVY = {"polars", "altair", "vl_convert", "jinja2", "rich", "cyclopts"}
 
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -121,5 +123,6 @@ def test_compute_path_imports_with_torch_numpy_pydantic_and_safetensors_only():
         "import sys\n"
         f"for name in {sorted(HEAVY)}: sys.modules[name] = None\n"
         "import mixerscope.runs, mixerscope.training, mixerscope.interventions, mixerscope.analysis\n"
+        "import mixerscope.sweep.worker\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

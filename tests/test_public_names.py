@@ -3,7 +3,7 @@
 import mixerscope
 
 NAMES = """
-AR ATR Batch Cell Edge InterventionSpec MQAR Mixer Model NGram RunSpec SelectiveCopy Site Task
+AR ATR Batch Cell Edge InterventionSpec MQAR Mixer Model NGram RunSpec SelectiveCopy Site Sweep Task
 activations adapt attribution_patching build_model check_model edit interchange interchange_cohort load_run logit_lens
 make_pairs over_seeds patch_paths plan_grid record register run run_cohort train_cohort verdict write_report
 """

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from mixerscope import runs
 from mixerscope.errors import SelfTestFailed, UserError
 from mixerscope.interventions import interchange
 from mixerscope.report import write_report
@@ -228,3 +229,18 @@ def test_places_that_do_not_exist_are_refused_before_anything_is_written(tmp_pat
     with pytest.raises(UserError, match=complaint):
         run(wrong, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_models_are_taken_apart_in_the_precision_they_were_trained_in(tmp_path, monkeypatch):
+    found = []
+    real = runs.grids_or_failures
+
+    def watched(*arguments, **options):
+        found.append(torch.get_float32_matmul_precision())
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(runs, "grids_or_failures", watched)
+    for precision in ("tf32", "float32"):
+        runs.run_cohort([tiny_spec("attention", precision=precision)], tmp_path)
+    assert found == ["high", "highest"]
+    assert torch.get_float32_matmul_precision() == "highest"

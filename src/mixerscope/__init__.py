@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mixerscope.runs import load_run, run, run_cohort
     from mixerscope.sites import Site, edit, record
     from mixerscope.spec import InterventionSpec, RunSpec
+    from mixerscope.sweep import Sweep
     from mixerscope.tasks import AR, ATR, MQAR, Batch, NGram, SelectiveCopy, Task
     from mixerscope.training import train_cohort
 
@@ -45,6 +46,7 @@ _EXPORTS = {
     "InterventionSpec": "mixerscope.spec",
     "RunSpec": "mixerscope.spec",
     "Site": "mixerscope.sites",
+    "Sweep": "mixerscope.sweep",
     "Task": "mixerscope.tasks",
     "activations": "mixerscope.interventions",
     "attribution_patching": "mixerscope.interventions",
@@ -82,6 +84,7 @@ __all__ = [
     "RunSpec",
     "SelectiveCopy",
     "Site",
+    "Sweep",
     "Task",
     "activations",
     "adapt",

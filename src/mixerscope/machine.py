@@ -1,7 +1,7 @@
 """Where and how a run is computed: what changes no result beyond rounding, and is recorded with every result."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Literal
@@ -84,3 +84,8 @@ MATMUL_PRECISION = Agreed(
     "tf32 or not", lambda: torch.get_float32_matmul_precision(), lambda value: torch.set_float32_matmul_precision(value)
 )
 """`high` rounds the factors of float32 matrix products to 10 bits on a GPU, `highest` does not."""
+
+
+def matmuls(precision: str) -> AbstractContextManager[None]:
+    """While open, matrix products are computed as a spec's `train.precision` says, in all threads."""
+    return MATMUL_PRECISION.held("high" if precision == "tf32" else "highest")

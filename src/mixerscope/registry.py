@@ -98,7 +98,7 @@ class Registry:
         Only what a person typed comes here, never a name read from a file: importing runs code.
         """
         place, _, attribute = reference.rpartition(":")
-        module, source = _module_from_file(Path(place)) if place.endswith(".py") else _module_by_name(place)
+        module, source = import_place(place)
         cls = getattr(module, attribute, None)
         if not isinstance(cls, type):
             classes = [name for name, value in vars(module).items() if isinstance(value, type)]
@@ -121,6 +121,11 @@ class Registry:
             origin = point.dist.name if point.dist else "unknown"
             name = f"{origin}/{point.name}"
             self._entries.setdefault(name, Entry(name, point.value, f"from {origin}", origin))
+
+
+def import_place(place: str) -> tuple[ModuleType, Path]:
+    """The module `pkg.module` or `path/file.py` and its source. For what a person typed: importing runs code."""
+    return _module_from_file(Path(place)) if place.endswith(".py") else _module_by_name(place)
 
 
 def _module_from_file(path: Path) -> tuple[ModuleType, Path]:

@@ -14,7 +14,7 @@ from mixerscope import kernels
 from mixerscope.analysis import cell_rows, mean_estimate, observe, proportion_estimate, verdict
 from mixerscope.errors import SelfTestFailed, UserError
 from mixerscope.interventions import Grid, Pairs, grids_or_failures, make_pairs, plan_grid
-from mixerscope.machine import CPU, MATMUL_PRECISION, Machine, torch_threads
+from mixerscope.machine import CPU, Machine, matmuls, torch_threads
 from mixerscope.model import Model, build_model, load_weights, parameter_count
 from mixerscope.provenance import provenance
 from mixerscope.randomness import stream
@@ -29,7 +29,7 @@ from mixerscope.store import (
     write_tensors,
 )
 from mixerscope.tasks import Task
-from mixerscope.training import Member, Observer, check_stackable, log_spaced, product_precision, train_cohort
+from mixerscope.training import Member, Observer, check_stackable, log_spaced, train_cohort
 
 Progress = Callable[[str, int, int, str], None]
 """Called with the stage ('train' or 'intervene'), the work done, the work in all, and a note such as the accuracy."""
@@ -120,11 +120,10 @@ def run_cohort(
         folder.path: (spec, folder) for spec, folder in zip(specs, folders, strict=True) if fresh or not folder.finished
     }
     if missing:
-        with torch_threads(machine.threads):
-            making = _Making(list(missing.values()), progress, machine)
-            # Interventions run as training did. In one process both switches are everybody's.
-            with MATMUL_PRECISION.held(product_precision(specs[0].train)), kernels.switched(machine.kernels):
-                making.make(keep_weights)
+        # Interventions too: beside a cohort that trains in TF32 they could not be computed in any other precision.
+        precision = specs[0].train.precision
+        with torch_threads(machine.threads), matmuls(precision), kernels.switched(machine.kernels):
+            _Making(list(missing.values()), progress, machine).make(keep_weights)
     return [load_run(folder.path) for folder in folders]
 
 

@@ -38,6 +38,11 @@ VERBS = {
         "Train one model, intervene on it and name its mechanism.",
         "mixerscope run mamba.json --set train.lr=3e-3 --set seed=1",
     ),
+    "sweep": (
+        "sweep:sweep",
+        "Train many models at once: every combination of what a file varies.",
+        "mixerscope sweep figure3 --device cuda --stop-after 480",
+    ),
     "report": ("report:report", "One HTML page over the finished runs in a folder.", "mixerscope report runs"),
     "check": (
         "check:check",

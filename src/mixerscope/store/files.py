@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,9 @@ from mixerscope.errors import CorruptFile, UserError
 
 if TYPE_CHECKING:  # `mixerscope ls runs` reads JSON only and should not wait for torch
     from torch import Tensor
+
+_UMASK = threading.Lock()
+"""The mask can only be read by setting it; of two threads in between, one would leave it at zero for good."""
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -30,8 +34,9 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
+    with _UMASK:
+        mask = os.umask(0)
+        os.umask(mask)
     return mask
 
 

@@ -6,7 +6,6 @@ from mixerscope.training.cohort import (
     Observer,
     Progress,
     check_stackable,
-    product_precision,
     train_cohort,
 )
 from mixerscope.training.objective import answer_correct, answer_likelihood, cross_entropy
@@ -22,6 +21,5 @@ __all__ = [
     "check_stackable",
     "cross_entropy",
     "log_spaced",
-    "product_precision",
     "train_cohort",
 ]

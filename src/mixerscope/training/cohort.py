@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mixerscope import kernels
 from mixerscope.errors import UserError
-from mixerscope.machine import CPU, MATMUL_PRECISION, Machine
+from mixerscope.machine import CPU, Machine, matmuls
 from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec, TrainSpec
@@ -82,11 +82,6 @@ def stack_shape(spec: RunSpec) -> RunSpec:
     return spec.changed(seed=0, train=spec.train.changed(lr=1.0, weight_decay=0.0))
 
 
-def product_precision(train: TrainSpec) -> str:
-    """How exact float32 matrix products are under a spec, in torch's words."""
-    return "high" if train.precision == "tf32" else "highest"
-
-
 def train_cohort(
     specs: list[RunSpec],
     progress: Progress | None = None,
@@ -103,7 +98,7 @@ def train_cohort(
     if dtype is None:
         dtype = torch.bfloat16 if train.precision == "bfloat16" else torch.float32
     members = [Member(spec) for spec in specs]
-    with MATMUL_PRECISION.held(product_precision(train)), kernels.switched(machine.kernels):
+    with matmuls(train.precision), kernels.switched(machine.kernels):
         first = 0
         for part in fitting(specs, machine):
             _train_stack(list(range(first, first + len(part))), members, progress, observer, machine, dtype)

@@ -1,0 +1,46 @@
+"""What people type or keep in a file, read as data; every mistake is a `UserError`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mixerscope.errors import UserError
+
+
+def parse_settings(words: list[str] | None) -> dict[str, Any]:
+    """`train.steps=100` and the like. A value is JSON where it can be read as JSON, else text."""
+    settings: dict[str, Any] = {}
+    for word in words or []:
+        path, equals, text = word.partition("=")
+        if not equals or not path:
+            raise UserError(f"--set takes path=value, such as train.steps=100, got {word!r}")
+        try:
+            settings[path] = json.loads(text)
+        except json.JSONDecodeError:
+            settings[path] = text
+    return settings
+
+
+def read_data_file(path: Path, what: str, hint: str = "") -> Any:
+    """The JSON in a file that a person wrote; `what` names the file in errors, `hint` says where to get one."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_no_key_twice)
+    except FileNotFoundError as error:
+        raise UserError(f"there is no {what} {path}{f'; {hint}' if hint else ''}") from error
+    except OSError as error:
+        raise UserError(f"cannot read the {what} {path}: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not JSON: it is not UTF-8 text") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in data:
+            raise UserError(f"the key {key!r} stands twice in one object")
+        data[key] = value
+    return data

@@ -1,0 +1,161 @@
+"""How long a cohort takes, roughly: what runs first and what shares a job depend on it, results never do.
+
+On a GPU a training step of K stacked models costs
+
+    layers x LAUNCH  +  K x parameters x PARAMETER  +  K x tokens x width x layers x ELEMENT  seconds:
+
+kernels too short to fill the chip, memory traffic of the optimiser, and the mixers themselves. PARAMETER is chosen,
+since parameters and width grow together; the rest is a least-squares fit to 23 rates measured on one H200
+(associative recall, 35 tokens, batch 32, 2 layers, widths 16 to 256, K = 7 and once 21, compiled, TF32). It is 3 %
+off at most on the rates it was fitted to, and untested elsewhere; Based and BaseConv have two rates each, as many as
+they have coefficients. What else was measured and what was guessed is said below. Once cohorts of a sweep have been
+timed, `Calibration` corrects the estimate by what they took.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mixerscope.machine import Machine
+from mixerscope.model import build_model, parameter_count
+from mixerscope.spec import ModelSpec, RunSpec
+from mixerscope.sweep.cohorts import Cohort
+
+PARAMETER = 3.0e-11
+# Architecture: seconds per layer and step, seconds per token and channel and layer.
+GPU = {
+    "attention": (216e-6, 122e-12),
+    "base_conv": (186e-6, 143e-12),
+    "based": (214e-6, 109e-12),
+    "deltanet": (383e-6, 310e-12),
+    "h3": (385e-6, 609e-12),
+    "hyena": (321e-6, 224e-12),
+    "mamba": (249e-6, 284e-12),
+}
+UNMEASURED = GPU["h3"]
+"""An architecture nobody timed counts as the slowest of those that were."""
+NOT_COMPILED = 2.0
+"""Measured: 1.4 to 3.3."""
+STRICT_FLOAT32 = 1.5
+"""Measured: 1.2 to 1.9."""
+PLAIN_KERNELS = 2.0
+"""A guess over all architectures; for Mamba 3 to 7 was measured."""
+COMPILE_SECONDS = 20.0
+"""Measured alone, nothing cached: 10 to 20 for attention and Mamba; others take longer."""
+BUILD_SECONDS = 3.0
+"""A guess."""
+# Width: how much faster four cohorts together are than one after another; narrow models leave more of the chip idle.
+# Measured for 16, 64 and 128 (attention; Mamba alike), assumed for 32 and 256.
+GAIN_OF_FOUR = {16: 1.9, 32: 1.7, 64: 1.5, 128: 1.3, 256: 1.1}
+
+# All below are guesses.
+CPU_FLOPS = 5e9
+"""Per second and thread, of small matrices."""
+CPU_LAYER = 1.5e-3
+"""Seconds per layer, step and model that are spent outside matrix products."""
+FORWARD = 1 / 3
+"""Of a training step's cost, for the same documents."""
+SITES_PER_LAYER, ROLES, DIRECTIONS = 8, 5, 2
+RESUMED = 0.5
+"""Share of a forward pass that an intervention needs on average: it resumes from the edited site."""
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """An estimate, by what the time goes into."""
+
+    build: float
+    train: float
+    intervene: float
+
+    @property
+    def total(self) -> float:
+        return self.build + self.train + self.intervene
+
+
+def estimate(cohort: Cohort, machine: Machine) -> Seconds:
+    """What a cohort takes with the machine to itself."""
+    spec, train, members = cohort.first, cohort.first.train, len(cohort)
+    step = _step_on_gpu(spec, members, machine) if machine.device == "cuda" else _step_on_cpu(spec, members, machine)
+    per_document = FORWARD * step / train.batch_size
+    evaluations = 1 + math.ceil(train.steps / train.eval_every)
+    cells = SITES_PER_LAYER * spec.model.layers * ROLES * DIRECTIONS * len(spec.interventions.slots) * RESUMED
+    looks = (1 + spec.interventions.emergence) * cells
+    build = BUILD_SECONDS if machine.device == "cuda" else 0.1
+    if machine.compile:
+        build += COMPILE_SECONDS
+    return Seconds(
+        build,
+        train.steps * step + evaluations * train.eval_documents * per_document,
+        looks * spec.interventions.documents * per_document,
+    )
+
+
+def gain(cohort: Cohort, machine: Machine, in_flight: int) -> float:
+    """How many times faster `in_flight` such cohorts at once are than one after another."""
+    if in_flight == 1:
+        return 1.0
+    if machine.device == "cpu":
+        return float(in_flight)  # a core each
+    nearest = min(GAIN_OF_FOUR, key=lambda width: abs(math.log(width / cohort.first.model.width)))
+    return 1 + (GAIN_OF_FOUR[nearest] - 1) * min(1.0, math.log(in_flight, 4))
+
+
+def _step_on_gpu(spec: RunSpec, members: int, machine: Machine) -> float:
+    launch, element = GPU.get(spec.model.architecture, UNMEASURED)
+    tokens = spec.train.batch_size * spec.task.max_length
+    seconds = spec.model.layers * launch + members * (
+        _parameters(spec.model, spec.task.vocab_size) * PARAMETER
+        + tokens * spec.model.width * spec.model.layers * element
+    )
+    for applies, factor in (
+        (not machine.compile, NOT_COMPILED),
+        (spec.train.precision == "float32", STRICT_FLOAT32),
+        (machine.kernels == "plain", PLAIN_KERNELS),
+    ):
+        if applies:
+            seconds *= factor
+    return seconds
+
+
+def _step_on_cpu(spec: RunSpec, members: int, machine: Machine) -> float:
+    head = spec.task.vocab_size * spec.model.width
+    inner = _parameters(spec.model, spec.task.vocab_size) - head
+    flops = 6 * spec.train.batch_size * (spec.task.max_length * inner + head)
+    return members * (flops / (CPU_FLOPS * machine.threads) + spec.model.layers * CPU_LAYER)
+
+
+@lru_cache(maxsize=1024)
+def _parameters_of(model: str, vocab_size: int) -> int:
+    return parameter_count(build_model(ModelSpec.model_validate_json(model), vocab_size, seed=0))
+
+
+def _parameters(model: ModelSpec, vocab_size: int) -> int:
+    return _parameters_of(model.model_dump_json(), vocab_size)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A cohort that was timed: what was expected of it and what it took."""
+
+    architecture: str
+    expected: float
+    took: float
+
+
+class Calibration:
+    """Factors on the estimate, from cohorts already timed on the same machine in the same way."""
+
+    def __init__(self, timed: Iterable[Timed] = ()) -> None:
+        self.timed = [one for one in timed if one.expected > 0]
+
+    def add(self, timed: Timed) -> None:
+        self.timed.append(timed)
+
+    def factor(self, architecture: str) -> float:
+        """The median over the same architecture, else over all, else 1."""
+        same = [one.took / one.expected for one in self.timed if one.architecture == architecture]
+        factors = same or [one.took / one.expected for one in self.timed]
+        return statistics.median(factors) if factors else 1.0

@@ -1,0 +1,229 @@
+"""Running a plan: one process, a thread and a CUDA stream per cohort in flight, the slowest cohorts first."""
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from mixerscope import runs
+from mixerscope.errors import UserError
+from mixerscope.machine import Machine, torch_threads
+from mixerscope.store import make_folder, read_json
+from mixerscope.sweep.cohorts import Cohort
+from mixerscope.sweep.cost import Timed
+from mixerscope.sweep.flight import Company, Flight, OutOfTime, Stopped
+from mixerscope.sweep.plan import Job, Plan
+from mixerscope.sweep.table import CohortRow, Conditions, Ending, JobRow, Table, describe
+
+MEMORY_SHARE = 0.85
+"""Of a GPU's memory, for all cohorts in flight together."""
+
+
+class Listener:
+    """Told what happens, from the threads in which it happens; does nothing unless a subclass says otherwise."""
+
+    def sweep_started(self, plan: Plan) -> None: ...
+
+    def job_started(self, job: Job) -> None: ...
+
+    def cohort_started(self, cohort: Cohort) -> None: ...
+
+    def progress(self, cohort: Cohort, stage: str, done: int, total: int, note: str) -> None: ...
+
+    def cohort_ended(self, cohort: Cohort, row: CohortRow) -> None: ...
+
+    def job_ended(self, row: JobRow) -> None: ...
+
+
+@dataclass
+class Outcome:
+    """What became of a plan."""
+
+    cohorts: list[CohortRow] = field(default_factory=list)
+    jobs: list[JobRow] = field(default_factory=list)
+    left: list[Cohort] = field(default_factory=list)
+    """For the next call: there was no time."""
+
+    @property
+    def failed(self) -> list[CohortRow]:
+        return [row for row in self.cohorts if row.ending == "failed"]
+
+
+def execute(
+    plan: Plan,
+    root: Path,
+    machine: Machine,
+    *,
+    stop_after: float | None = None,
+    keep_weights: bool = False,
+    listener: Listener | None = None,
+) -> Outcome:
+    """Runs all jobs of a plan, as far as `stop_after` seconds allow. A cohort that fails does not stop the others.
+
+    After an interrupt (Ctrl-C) cohorts in flight are given up, finished runs are kept, and the interrupt goes on.
+    """
+    if stop_after is not None and stop_after <= 0:
+        raise UserError(f"stop_after = {stop_after:g} should be a positive number of seconds")
+    deadline = None if stop_after is None else time.monotonic() + stop_after
+    if plan.jobs:
+        make_folder(root)
+    listener = listener or Listener()
+    listener.sweep_started(plan)
+    executor = _Executor(plan, root, _with_its_share(machine, plan.in_flight), deadline, keep_weights, listener)
+    # Set here for all threads: cohorts that set it and set it back one by one would do so under each other's feet.
+    with torch_threads(machine.threads):
+        for job in plan.jobs:
+            executor.run(job)
+    return executor.outcome
+
+
+class _Executor:
+    def __init__(
+        self,
+        plan: Plan,
+        root: Path,
+        machine: Machine,
+        deadline: float | None,
+        keep_weights: bool,
+        listener: Listener,
+    ) -> None:
+        self.plan, self.root, self.machine, self.keep_weights = plan, root, machine, keep_weights
+        self.listener = listener
+        self.outcome = Outcome()
+        self.company = Company(plan.estimator, deadline)
+        self.table = Table(root, Conditions.of(machine, plan.in_flight))
+        self.ended: queue.Queue[tuple[Cohort, CohortRow]] = queue.Queue()
+        self.flying: dict[str, threading.Thread] = {}
+        self.stopping = threading.Event()
+
+    def run(self, job: Job) -> None:
+        waiting, begun = list(job.cohorts), 0
+        started = time.monotonic()
+        self.listener.job_started(job)
+        try:
+            while True:
+                while len(self.flying) < self.plan.in_flight and (cohort := self._next(waiting)) is not None:
+                    begun += 1
+                    self._start(job, cohort)
+                if not self.flying:
+                    break
+                self._record(*self.ended.get())
+        except BaseException:
+            self._give_up()
+            raise
+        finally:
+            self.outcome.left += waiting
+            if begun:
+                row = JobRow(job.number, job.precision, begun, job.seconds, time.monotonic() - started)
+                self.outcome.jobs.append(row)
+                self.table.add(row)
+                self.listener.job_ended(row)
+
+    def _give_up(self) -> None:
+        self.stopping.set()
+        for thread in self.flying.values():
+            if thread.ident is not None:
+                thread.join()
+        while not self.ended.empty():
+            self._record(*self.ended.get())
+
+    def _next(self, waiting: list[Cohort]) -> Cohort | None:
+        """Takes the slowest cohort that can still be finished out of `waiting`."""
+        for cohort in waiting:
+            if self.company.fits(cohort):
+                waiting.remove(cohort)
+                return cohort
+        return None
+
+    def _start(self, job: Job, cohort: Cohort) -> None:
+        self.listener.cohort_started(cohort)
+        flight = self.company.join(cohort)
+        thread = threading.Thread(target=self._fly, args=(job, flight), name=str(cohort), daemon=True)
+        self.flying[cohort.id] = thread
+        thread.start()
+
+    def _record(self, cohort: Cohort, row: CohortRow) -> None:
+        del self.flying[cohort.id]
+        self.outcome.cohorts.append(row)
+        if row.ending == "out of time":
+            self.outcome.left.append(cohort)
+        if row.alone_s is not None:
+            self.plan.estimator.calibration.add(Timed(row.architecture, row.expected_s, row.alone_s))
+        self.table.add(row)
+        self.listener.cohort_ended(cohort, row)
+
+    def _fly(self, job: Job, flight: Flight) -> None:
+        cohort = flight.cohort
+
+        def progress(stage: str, done: int, total: int, note: str) -> None:
+            if self.stopping.is_set():
+                raise Stopped("interrupted")
+            if flight.progressed(time.monotonic(), stage, done, total):
+                self.company.check(flight)
+                self.listener.progress(cohort, stage, done, total, note)
+
+        ending: Ending = "failed"
+        reason = ""
+        try:
+            with _own_stream(self.machine):
+                runs.run_cohort(cohort.runs, self.root, progress, self.machine, self.keep_weights)
+            ending = "finished"
+        except OutOfTime as error:
+            ending, reason = "out of time", str(error)
+        except Stopped as error:
+            ending, reason = "interrupted", str(error)
+        except Exception as error:  # noqa: BLE001 - recorded and reported; the other cohorts go on
+            reason = f"{type(error).__name__}: {error}"
+        self.company.leave(flight)
+        self.ended.put((cohort, self._row(job, flight, ending, reason)))
+
+    def _row(self, job: Job, flight: Flight, ending: Ending, reason: str) -> CohortRow:
+        alone = None
+        if ending == "finished":
+            alone = flight.work
+        elif ending == "out of time":
+            # As if all of it went on like this; training is nearly all there is.
+            alone = flight.work * flight.total / max(1, flight.done)
+        folders = [runs.run_folder(run, self.root) for run in flight.cohort.runs]
+        # One whose self-test failed has no folder, whatever became of the others.
+        sealed = [folder for folder in folders if folder.finished]
+        outcomes = [read_json(folder.checked("status.json"))["outcome"] for folder in sealed]
+        timing = read_json(sealed[0].path / "timing.json") if ending == "finished" else None
+        return CohortRow(
+            job=job.number,
+            **describe(flight.cohort),
+            ending=ending,
+            reason=reason,
+            finished=len(outcomes) - outcomes.count("diverged"),
+            diverged=outcomes.count("diverged"),
+            expected_s=self.plan.estimator.uncorrected(flight.cohort).total,
+            alone_s=alone,
+            build_s=timing["build_seconds"] if timing else flight.seconds["build"],
+            train_s=timing["train_seconds"] - timing["build_seconds"] if timing else flight.seconds["train"],
+            intervene_s=timing["intervene_seconds"] if timing else flight.seconds["intervene"],
+            wall_s=sum(flight.seconds.values()),
+            steps_per_s=timing["steps_per_second"] if timing else flight.rate(),
+        )
+
+
+def _with_its_share(machine: Machine, in_flight: int) -> Machine:
+    """The machine as each cohort in flight sees it: how a cohort is cut to fit must not depend on the others."""
+    if machine.device == "cpu" or machine.memory_gib is not None:
+        return machine
+    return replace(machine, memory_gib=MEMORY_SHARE * torch.cuda.mem_get_info()[1] / 2**30 / in_flight)
+
+
+@contextmanager
+def _own_stream(machine: Machine) -> Iterator[None]:
+    """Which stream is current is a matter of each thread; work on different ones overlaps."""
+    if machine.device == "cpu":
+        yield
+        return
+    with torch.cuda.stream(torch.cuda.Stream()):
+        yield
+        torch.cuda.current_stream().synchronize()

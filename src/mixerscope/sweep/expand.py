@@ -1,0 +1,62 @@
+"""A sweep as data: a base, and what is varied in it."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import field_validator
+
+from mixerscope.errors import UserError
+from mixerscope.spec import RunSpec, Spec, parse, with_settings
+
+
+class Sweep(Spec):
+    """Every combination of the values in `vary`, each set in `base`."""
+
+    base: dict[str, Any]
+    """A run spec as in a spec file; what is varied may be left out. A `RunSpec` will do as well."""
+    vary: dict[str, tuple[Any, ...]] = {}
+    """A dotted path such as `train.lr`, and its values. A new architecture starts from its own defaults."""
+    note: str = ""
+    """What a reader of the file should know; changes no run."""
+
+    @field_validator("base", mode="before")
+    @classmethod
+    def _as_data(cls, base: Any) -> Any:
+        return base.model_dump(mode="json") if isinstance(base, RunSpec) else base
+
+    @field_validator("vary")
+    @classmethod
+    def _something_to_vary(cls, vary: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+        for path, values in vary.items():
+            if not values:
+                raise ValueError(f"{path} has no values to vary over")
+        return vary
+
+    def runs(self, settings: Mapping[str, Any] | None = None) -> list[RunSpec]:
+        """One spec per combination, the first path varying slowest, each run once; `settings` go over everything."""
+        return _each_once(self._run(values, settings or {}) for values in itertools.product(*self.vary.values()))
+
+    def _run(self, values: tuple[Any, ...], settings: Mapping[str, Any]) -> RunSpec:
+        chosen = dict(zip(self.vary, values, strict=True))
+        try:
+            return parse(RunSpec, with_settings(with_settings(self.base, chosen), settings))
+        except UserError as error:
+            where = ", ".join(f"{path} = {value!r}" for path, value in chosen.items())
+            raise UserError(f"{error}{f' (in the sweep at {where})' if where else ''}") from error
+
+
+def expand(parts: Iterable[Sweep | RunSpec], settings: Mapping[str, Any] | None = None) -> list[RunSpec]:
+    """The runs of several sweeps together, in order, each run once."""
+    settings = settings or {}
+    runs: list[RunSpec] = []
+    for part in parts:
+        if isinstance(part, Sweep):
+            runs += part.runs(settings)
+        else:
+            runs.append(parse(RunSpec, with_settings(part.model_dump(mode="json"), settings)))
+    return _each_once(runs)
+
+
+def _each_once(runs: Iterable[RunSpec]) -> list[RunSpec]:
+    return list({run.run_id: run for run in runs}.values())

@@ -1,0 +1,156 @@
+"""Cohorts in flight: how far each is, and when they will all have landed."""
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from mixerscope.errors import MixerscopeError
+from mixerscope.sweep.cohorts import Cohort
+from mixerscope.sweep.plan import Estimator
+
+MEASURED_AFTER = 3.0
+"""Seconds of steps before a rate counts."""
+WINDOW = 10.0
+"""Seconds over which a rate is taken: the company changes, and the rate with it."""
+
+SAMPLED_EVERY = 0.2
+"""Seconds between two looks."""
+
+
+class OutOfTime(MixerscopeError):
+    """A cohort would not be done before the deadline; it is left for the next call."""
+
+
+class Stopped(MixerscopeError):
+    """Someone asked for a stop; the cohort is left for the next call."""
+
+
+@dataclass
+class Flight:
+    """One cohort on its way. Written by its own thread, read by all."""
+
+    cohort: Cohort
+    started: float
+    stage: str = "build"
+    done: int = 0
+    total: int = 1
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("build", "train", "intervene"), 0.0))
+    """Spent in each stage."""
+    work: float = 0.0
+    """Seconds it would have taken so far with the machine to itself."""
+    stage_began: float = 0.0
+    samples: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.stage_began = self.started
+
+    def progressed(self, now: float, stage: str, done: int, total: int) -> bool:
+        """Takes note, and says whether this is worth a look: steps are counted far more often than anybody looks."""
+        if stage != self.stage:
+            self.landed(now)
+            self.stage, self.stage_began = stage, now
+            self.samples.clear()
+        self.done, self.total = done, total
+        if self.samples and now - self.samples[-1][0] < SAMPLED_EVERY and done < total:
+            return False
+        self.samples.append((now, done))
+        while now - self.samples[0][0] > WINDOW:
+            self.samples.popleft()
+        return True
+
+    def landed(self, now: float) -> None:
+        self.seconds[self.stage] += now - self.stage_began
+
+    def rate(self) -> float | None:
+        """Units of the present stage per second, once that has been measured."""
+        if len(self.samples) < 2:
+            return None
+        (before, first), (now, last) = self.samples[0], self.samples[-1]
+        return (last - first) / (now - before) if now - before >= MEASURED_AFTER and last > first else None
+
+    def left(self, now: float, estimator: Estimator, in_flight: int) -> float:
+        """Seconds until it lands if the company stays as it is."""
+        slowdown = estimator.slowdown(self.cohort, in_flight)
+        rate = self.rate()
+        if rate is None:
+            return max(0.0, estimator.alone(self.cohort) - self.work) * slowdown
+        after = estimator.intervening(self.cohort) * slowdown if self.stage == "train" else 0.0
+        return (self.total - self.done) / rate + after
+
+
+class Company:
+    """All cohorts in flight together."""
+
+    def __init__(self, estimator: Estimator, deadline: float | None) -> None:
+        self.estimator, self.deadline = estimator, deadline
+        self.flights: list[Flight] = []
+        self.lock = threading.RLock()
+        self._counted = time.monotonic()
+
+    def join(self, cohort: Cohort) -> Flight:
+        with self.lock:
+            self._count_work()
+            flight = Flight(cohort, time.monotonic())
+            self.flights.append(flight)
+            return flight
+
+    def leave(self, flight: Flight) -> None:
+        with self.lock:
+            self._count_work()
+            self.flights.remove(flight)
+            flight.landed(time.monotonic())
+
+    def fits(self, cohort: Cohort) -> bool:
+        """Whether all in flight, with this one beside them, would land before the deadline."""
+        if self.deadline is None:
+            return True
+        now = time.monotonic()
+        with self.lock:
+            self._count_work()
+            count, more = len(self.flights), len(self.flights) + 1
+            newcomer = self.estimator.alone(cohort) * self.estimator.slowdown(cohort, more)
+            times = [(newcomer, cohort)]
+            for flight in self.flights:
+                slower = self.estimator.slowdown(flight.cohort, more) / self.estimator.slowdown(flight.cohort, count)
+                times.append((flight.left(now, self.estimator, count) * slower, flight.cohort))
+        return now + max(self._landings(times)) <= self.deadline
+
+    def check(self, flight: Flight) -> None:
+        """Raises `OutOfTime` if this flight is the last to land and would land too late.
+
+        Only the last: without it the others are quicker. Only in training: what comes after takes less time than
+        training again.
+        """
+        now = time.monotonic()
+        if self.deadline is None or flight.stage != "train" or (flight.rate() is None and now < self.deadline):
+            return
+        with self.lock:
+            self._count_work()
+            count = len(self.flights)
+            times = [(other.left(now, self.estimator, count), other.cohort) for other in self.flights]
+            landings = self._landings(times)
+            last = max(landings)
+            late = now + last - self.deadline
+            if late > 0 and landings[self.flights.index(flight)] == last:
+                raise OutOfTime(f"would have ended {late:.0f} s too late")
+
+    def _landings(self, times: list[tuple[float, Cohort]]) -> list[float]:
+        """When each lands, given what each would take if nobody left: who stays gets what the others had."""
+        count = len(times)
+        landings = [0.0] * count
+        for index, (_, cohort) in enumerate(times):
+            passed = clock = 0.0
+            for gone, time_left in enumerate(sorted(t for t, _ in times if t <= times[index][0])):
+                beside = max(1, count - gone)
+                quicker = self.estimator.slowdown(cohort, count) / self.estimator.slowdown(cohort, beside)
+                clock += (time_left - passed) / quicker
+                passed = time_left
+            landings[index] = clock
+        return landings
+
+    def _count_work(self) -> None:
+        now = time.monotonic()
+        for flight in self.flights:
+            flight.work += (now - self._counted) / self.estimator.slowdown(flight.cohort, len(self.flights))
+        self._counted = now

@@ -1,0 +1,168 @@
+"""What is left to do of a sweep, and in which jobs."""
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from mixerscope.errors import CorruptFile, UserError
+from mixerscope.machine import Machine
+from mixerscope.runs import check_runnable, run_folder
+from mixerscope.spec import RunSpec
+from mixerscope.sweep.cohorts import LARGEST, Cohort, group
+from mixerscope.sweep.cost import Calibration, Seconds, estimate, gain
+from mixerscope.sweep.table import Conditions, read_rows, timed_rows
+
+JOB_SECONDS = 480.0
+"""GPUs are lent for minutes: a job is what fits into eight of them."""
+
+
+@dataclass(frozen=True)
+class Imagined(Machine):
+    """A machine to plan for; a GPU need not be here for that."""
+
+    def __post_init__(self) -> None:
+        if self.device == "cpu" or torch.cuda.is_available():
+            super().__post_init__()
+
+
+class Estimator:
+    """Seconds of cohorts on one machine, corrected by what has been timed there."""
+
+    def __init__(self, machine: Machine, calibration: Calibration) -> None:
+        self.machine, self.calibration = machine, calibration
+        self._uncorrected: dict[str, Seconds] = {}
+
+    def uncorrected(self, cohort: Cohort) -> Seconds:
+        if cohort.id not in self._uncorrected:
+            self._uncorrected[cohort.id] = estimate(cohort, self.machine)
+        return self._uncorrected[cohort.id]
+
+    def alone(self, cohort: Cohort) -> float:
+        """With the machine to itself."""
+        return self.uncorrected(cohort).total * self._factor(cohort)
+
+    def intervening(self, cohort: Cohort) -> float:
+        """The part of `alone` that comes after training."""
+        return self.uncorrected(cohort).intervene * self._factor(cohort)
+
+    def slowdown(self, cohort: Cohort, in_flight: int) -> float:
+        """How many times longer it takes when so many are in flight, itself included."""
+        return in_flight / gain(cohort, self.machine, in_flight)
+
+    def share(self, cohort: Cohort, in_flight: int) -> float:
+        """What a cohort adds to the time of its job. Building is the host's work, beside that of the device."""
+        seconds = self.uncorrected(cohort)
+        computing = (seconds.train + seconds.intervene) / gain(cohort, self.machine, in_flight)
+        return (seconds.build / in_flight + computing) * self._factor(cohort)
+
+    def _factor(self, cohort: Cohort) -> float:
+        return self.calibration.factor(cohort.first.model.architecture)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Cohorts of one precision, slowest first. TF32 is a switch of the whole process, so precisions do not mix."""
+
+    number: int
+    cohorts: tuple[Cohort, ...]
+    seconds: float
+
+    @property
+    def precision(self) -> str:
+        return self.cohorts[0].precision
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep below a folder: what is done, what is damaged, and the jobs that are left."""
+
+    runs: tuple[RunSpec, ...]
+    finished: tuple[RunSpec, ...]
+    damaged: tuple[str, ...]
+    """A sentence per finished run whose files are not what they were; they are neither used nor made anew."""
+    jobs: tuple[Job, ...]
+    in_flight: int
+    estimator: Estimator
+
+    @property
+    def cohorts(self) -> list[Cohort]:
+        return [cohort for job in self.jobs for cohort in job.cohorts]
+
+
+def make_plan(
+    runs: Sequence[RunSpec],
+    root: Path,
+    machine: Machine,
+    *,
+    in_flight: int | None = None,
+    largest: int = LARGEST,
+    job_seconds: float = JOB_SECONDS,
+) -> Plan:
+    """The plan of a sweep; writes nothing. Runs that could only fail after training are refused."""
+    in_flight = default_in_flight(machine) if in_flight is None else in_flight
+    if in_flight < 1:
+        raise UserError(f"at least 1 cohort is in flight, got {in_flight}")
+    calibration = Calibration(timed_rows(read_rows(root), Conditions.of(machine, in_flight)))
+    estimator = Estimator(machine, calibration)
+    finished: list[RunSpec] = []
+    damaged: list[str] = []
+    left: list[Cohort] = []
+    for cohort in group(runs, largest):
+        check_runnable(cohort.first)  # members differ in nothing that could be wrong
+        done = [run for run in cohort.runs if run_folder(run, root).finished]
+        complaints = [complaint for run in done if (complaint := _complaint(run, root))]
+        finished += done
+        damaged += complaints
+        missing = tuple(run for run in cohort.runs if run not in done)
+        if missing:
+            left.append(Cohort(missing))
+    jobs = tuple(_jobs(left, estimator, in_flight, job_seconds))
+    return Plan(tuple(runs), tuple(finished), tuple(damaged), jobs, in_flight, estimator)
+
+
+def default_in_flight(machine: Machine) -> int:
+    return 4 if machine.device == "cuda" else 1
+
+
+def _complaint(run: RunSpec, root: Path) -> str:
+    try:
+        run_folder(run, root).verify()
+    except CorruptFile as error:
+        return str(error)
+    return ""
+
+
+def _jobs(cohorts: list[Cohort], estimator: Estimator, in_flight: int, limit: float) -> list[Job]:
+    """As few jobs as hold all cohorts in `limit` seconds each; longer ones have jobs of their own."""
+    jobs: list[Job] = []
+    for precision in sorted({cohort.precision for cohort in cohorts}):
+        same = [cohort for cohort in cohorts if cohort.precision == precision]
+        slowest_first = sorted(same, key=estimator.alone, reverse=True)
+        shares = [estimator.share(cohort, in_flight) for cohort in slowest_first]
+        too_long = sum(estimator.alone(cohort) > limit for cohort in slowest_first)
+        groups = _packed(shares[:too_long], estimator.alone(slowest_first[0]))
+        groups += [[too_long + index for index in job] for job in _packed(shares[too_long:], limit)]
+        for members in groups:
+            longest = estimator.alone(slowest_first[members[0]])
+            seconds = max(longest, sum(shares[index] for index in members))
+            jobs.append(Job(len(jobs) + 1, tuple(slowest_first[index] for index in members), seconds))
+    return jobs
+
+
+def _packed(seconds: list[float], limit: float) -> list[list[int]]:
+    """Indices of times, each at most `limit`, in groups whose sums are: in order, each into the emptiest group."""
+    count = max(1, math.ceil(sum(seconds) / limit))
+    while True:
+        groups: list[list[int]] = [[] for _ in range(count)]
+        loads = [(0.0, number) for number in range(count)]
+        for index, time in enumerate(seconds):
+            load, number = heapq.heappop(loads)
+            groups[number].append(index)
+            heapq.heappush(loads, (load + time, number))
+        if max(loads)[0] <= limit:
+            return [group for group in groups if group]
+        count += 1

@@ -1,0 +1,127 @@
+"""The table of seconds: what each cohort and each job took, kept beside the runs and printed at the end."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from mixerscope.errors import CorruptFile
+from mixerscope.machine import Machine
+from mixerscope.store import make_folder, read_jsonl, write_jsonl
+from mixerscope.sweep.cohorts import Cohort
+from mixerscope.sweep.cost import Timed
+
+NAME = "sweep.jsonl"
+Ending = Literal["finished", "failed", "out of time", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How a call computes: only times taken under the same ones are compared."""
+
+    device: str
+    threads: int
+    kernels: str
+    compiled: bool
+    in_flight: int
+
+    @staticmethod
+    def of(machine: Machine, in_flight: int) -> "Conditions":
+        here = machine.device == "cuda" and torch.cuda.is_available()
+        device = torch.cuda.get_device_name(machine.device) if here else machine.device
+        return Conditions(device, machine.threads, machine.kernels, machine.compile, in_flight)
+
+
+@dataclass(frozen=True)
+class CohortRow:
+    """One attempt at one cohort."""
+
+    job: int
+    cohort: str
+    architecture: str
+    width: int
+    layers: int
+    precision: str
+    members: int
+    steps: int
+    ending: Ending
+    reason: str
+    """Why it failed, or what was foreseen when it was left for the next call."""
+    finished: int
+    diverged: int
+    expected_s: float
+    """By the uncorrected estimate, with the machine to itself."""
+    alone_s: float | None
+    """What it took, less what it lent to cohorts beside it; foreseen, where it ran out of time; None where unknown."""
+    build_s: float
+    train_s: float
+    intervene_s: float
+    wall_s: float
+    steps_per_s: float | None
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One job of one call."""
+
+    job: int
+    precision: str
+    cohorts: int
+    expected_s: float
+    wall_s: float
+
+
+class Table:
+    """The rows below a folder, append-only. A kill at any moment leaves whole rows."""
+
+    def __init__(self, root: Path, conditions: Conditions) -> None:
+        self.path, self.conditions = root / NAME, conditions
+        self.rows = read_rows(root)
+        self._lock = threading.Lock()
+
+    def add(self, row: CohortRow | JobRow) -> None:
+        kind = "cohort" if isinstance(row, CohortRow) else "job"
+        with self._lock:
+            self.rows.append({"kind": kind, **asdict(row), **asdict(self.conditions)})
+            make_folder(self.path.parent)
+            write_jsonl(self.path, self.rows)
+
+
+def timed_rows(rows: Sequence[dict[str, Any]], conditions: Conditions) -> list[Timed]:
+    """What cohorts took under the same conditions, for the next estimate."""
+    found: list[Timed] = []
+    for row in rows:
+        same = all(row[key] == value for key, value in asdict(conditions).items())
+        if row["kind"] == "cohort" and same and row["alone_s"] is not None:
+            found.append(Timed(row["architecture"], row["expected_s"], row["alone_s"]))
+    return found
+
+
+def read_rows(root: Path) -> list[dict[str, Any]]:
+    """All rows kept below a folder, of all calls."""
+    path = root / NAME
+    if not path.is_file():
+        return []
+    rows = read_jsonl(path)
+    if any(row.get("kind") not in ("cohort", "job") for row in rows):
+        raise CorruptFile(f"{path} is not a table of cohorts and jobs; move it away to start a new one")
+    return rows
+
+
+def describe(cohort: Cohort) -> dict[str, Any]:
+    """The columns of a row that say which cohort it is."""
+    spec = cohort.first
+    return {
+        "cohort": cohort.id,
+        "architecture": spec.model.architecture,
+        "width": spec.model.width,
+        "layers": spec.model.layers,
+        "precision": cohort.precision,
+        "members": len(cohort),
+        "steps": spec.train.steps,
+        "runs": tuple(run.run_id for run in cohort.runs),
+    }

@@ -1,0 +1,108 @@
+"""`mixerscope sweep`."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from mixerscope import runs
+from mixerscope.cli import sweep_progress
+from mixerscope.machine import CPU
+from mixerscope.store import find_runs
+from mixerscope.sweep import execute, load_runs, make_plan
+from tests.cli.conftest import TINY
+
+
+@pytest.fixture
+def sweep_file(tmp_path):
+    def write(**vary):
+        path = tmp_path / "sweep.json"
+        vary = {key.replace("__", "."): values for key, values in vary.items()} or {"train.lr": [1e-3, 1e-2]}
+        path.write_text(json.dumps({"base": TINY, "vary": vary}))
+        return path
+
+    return write
+
+
+def test_a_sweep_makes_its_runs_and_a_second_call_finds_them(cli, sweep_file, tmp_path):
+    words = ["sweep", sweep_file(model__architecture=["attention", "based"], seed=[0, 1]), "--out", "here"]
+    code, out, err = cli(*words)
+    assert code == 0, err
+    assert len(find_runs(tmp_path / "here")) == 4
+    assert "4 runs, 0 of them finished; to do: 2 cohorts in 1 jobs" in err
+    assert "job 1: 2 cohorts, float32" in out
+    assert len([line for line in out.splitlines() if line.endswith(" finished")]) == 2
+    code, out, err = cli(*words)
+    assert (code, out) == (0, "")
+    assert "4 of them finished; to do: 0 cohorts" in err
+    code, out, _ = cli(*words, "--set", "seed=7")
+    assert code == 0
+    assert "sum of all 2 jobs so far" in out
+    assert len(find_runs(tmp_path / "here")) == 6
+
+
+def test_a_dry_run_says_what_it_would_do_and_writes_nothing(cli, sweep_file, tmp_path):
+    code, out, _ = cli("sweep", sweep_file(), "--dry-run", "--out", "here")
+    assert code == 0
+    assert "attention" in out
+    assert "2 runs, 0 of them finished; to do: 1 cohorts in 1 jobs" in out
+    assert not (tmp_path / "here").exists()
+    code, out, _ = cli("sweep", "figure3", "--dry-run", "--device", "cuda", "--compile")
+    assert code == 0, "a GPU need not be here to plan for one"
+    assert "245 runs" in out
+
+
+def test_wrong_input(refused, sweep_file):
+    assert "did you mean 'train.lr'" in refused("sweep", sweep_file(train__lrr=[1]))
+    assert "train.lr" in refused("sweep", sweep_file(train__lr=[-1]))
+    assert "no slot 'kee'" in refused("sweep", sweep_file(interventions__slots=[["kee"]]))
+    assert "figure3" in refused("sweep", "figure33")
+    assert "at least 1" in refused("sweep", sweep_file(), "--in-flight", "0")
+    assert "at least 1" in refused("sweep", sweep_file(), "--largest", "0")
+    assert "--stop-after" in refused("sweep", sweep_file(), "--stop-after", "soon")
+    assert "positive" in refused("sweep", sweep_file(), "--stop-after", "0")
+    assert "no CUDA device" in refused("sweep", sweep_file(), "--device", "cuda")
+
+
+def test_a_failed_cohort_is_told_and_fails_the_call(cli, sweep_file, monkeypatch):
+    def failing(*_, **__):
+        raise RuntimeError("the GPU\nfell off")
+
+    monkeypatch.setattr(runs, "run_cohort", failing)
+    code, out, _ = cli("sweep", sweep_file())
+    assert code == 1
+    assert "attention d=8 x2 failed: RuntimeError: the GPU fell off" in out
+
+
+def test_a_damaged_run_is_told_and_the_others_are_made(cli, sweep_file, tmp_path):
+    assert cli("sweep", sweep_file(seed=[0]))[0] == 0
+    [folder] = find_runs(tmp_path / "runs")
+    (folder.path / "cells.jsonl").write_text("")
+    code, out, _ = cli("sweep", sweep_file(seed=[0, 1]))
+    assert code == 1
+    assert f"runs/{folder.path.name}/cells.jsonl has changed" in out
+    assert len(find_runs(tmp_path / "runs")) == 2
+
+
+def test_an_interrupt_is_one_line(cli, sweep_file, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mixerscope.sweep.execute", interrupted)
+    code, out, err = cli("sweep", sweep_file())
+    assert (code, out) == (130, "")
+    assert err.endswith("mixerscope: interrupted; finished runs are kept\n")
+
+
+def test_a_terminal_gets_a_bar_per_cohort_and_one_for_all(sweep_file, tmp_path, monkeypatch):
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=140, highlight=False)
+    monkeypatch.setattr(sweep_progress, "remarks", lambda: terminal)
+    plan = make_plan(load_runs(str(sweep_file())), tmp_path, CPU)
+    with sweep_progress.following_sweep(plan) as listener:
+        execute(plan, tmp_path, CPU, listener=listener)
+        assert listener.bars == {}
+    said = terminal.file.getvalue()
+    assert "attention d=8 x2: finished after" in said
+    assert "2/2" in said.split("\x1b[2K")[-1]
+    assert "attention d=8 x2: preparing" in said

@@ -1,0 +1,143 @@
+"""Jobs, estimates, and what is left of a sweep."""
+
+import pytest
+
+import mixerscope as ms
+from mixerscope import runs
+from mixerscope.errors import UserError
+from mixerscope.machine import CPU, Machine
+from mixerscope.sweep import execute, group, load_runs, make_plan
+from mixerscope.sweep.cost import GPU, Calibration, Timed, estimate, gain
+from mixerscope.sweep.text import plan_lines
+from tests.sweep.conftest import BASE
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A machine to plan for; nothing is run on it."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda _: "a GPU")
+    return Machine("cuda", compile=True)
+
+
+@pytest.fixture(scope="module")
+def figure3():
+    return load_runs("figure3")
+
+
+def test_jobs_keep_the_limit_and_lose_nothing(figure3, gpu, tmp_path):
+    plan = make_plan(figure3, tmp_path, gpu)
+    assert len(plan.jobs) > 2
+    assert sorted(cohort.id for cohort in plan.cohorts) == sorted(cohort.id for cohort in group(figure3))
+    for job in plan.jobs:
+        assert job.seconds <= 480
+        assert job.seconds >= max(plan.estimator.alone(cohort) for cohort in job.cohorts)
+        alone = [plan.estimator.alone(cohort) for cohort in job.cohorts]
+        assert alone == sorted(alone, reverse=True)
+    assert len(make_plan(figure3, tmp_path, gpu, job_seconds=3 * 480).jobs) < len(plan.jobs)
+
+
+def test_one_precision_per_job(gpu, tmp_path):
+    vary = {"train.precision": ["tf32", "float32"], "model.width": [8, 16], "train.lr": [1e-3, 1e-2]}
+    plan = make_plan(ms.Sweep(base=BASE, vary=vary).runs(), tmp_path, gpu)
+    assert [job.precision for job in plan.jobs] == ["float32", "tf32"]
+    assert all(cohort.precision == job.precision for job in plan.jobs for cohort in job.cohorts)
+
+
+def test_cohorts_longer_than_a_job_have_jobs_of_their_own(figure3, gpu, tmp_path):
+    plan = make_plan(figure3, tmp_path, gpu, job_seconds=150)
+    alone = {cohort.id: plan.estimator.alone(cohort) for cohort in plan.cohorts}
+    long = [job for job in plan.jobs if job.seconds > 150]
+    assert sorted(cohort.id for job in long for cohort in job.cohorts) == sorted(c for c in alone if alone[c] > 150)
+    assert {job.seconds <= max(alone.values()) for job in long} == {True}
+    assert sum(len(job.cohorts) for job in plan.jobs) == len(alone) == 35
+    hopeless = make_plan(figure3, tmp_path, gpu, job_seconds=1)
+    assert max(len(job.cohorts) for job in hopeless.jobs) > 1, "what is too long anyway is not made to wait in line"
+
+
+def test_estimates_agree_with_the_rates_they_come_from(figure3, gpu):
+    """Steps per second of seven stacked models, TF32, compiled, as measured."""
+    measured = {("attention", 16): 2002, ("attention", 256): 559, ("mamba", 64): 1106, ("h3", 256): 231}
+    for cohort in group(load_runs("figure3", {"train.precision": "tf32"})):
+        rate = measured.get((cohort.first.model.architecture, cohort.first.model.width))
+        if rate is not None:
+            assert cohort.first.train.steps / estimate(cohort, gpu).train == pytest.approx(rate, rel=0.1)
+    assert {cohort.first.model.architecture for cohort in group(figure3)} == set(GPU)
+
+
+def test_more_of_anything_takes_longer(gpu):
+    def seconds(machine, **vary):
+        [cohort] = group(ms.Sweep(base=BASE, vary={k.replace("__", "."): v for k, v in vary.items()}).runs())
+        return estimate(cohort, machine).total
+
+    for machine in (CPU, gpu):
+        plain = seconds(machine)
+        for more in (
+            {"seed": [0, 1]},
+            {"model__width": [64]},
+            {"model__layers": [4]},
+            {"train__steps": [400]},
+            {"train__eval_documents": [800]},
+            {"interventions__documents": [800]},
+            {"interventions__slots": [["key", "value"]]},
+            {"interventions__emergence": [3]},
+        ):
+            assert seconds(machine, **more) > plain, more
+    assert seconds(Machine("cuda"), train__steps=[50_000]) > seconds(gpu, train__steps=[50_000])
+    assert seconds(gpu, train__precision=["float32"]) > seconds(gpu, train__precision=["tf32"])
+
+
+def test_several_in_flight_gain_something_but_not_everything(figure3, gpu):
+    for cohort in group(figure3):
+        assert gain(cohort, gpu, 1) == 1
+        assert 1 < gain(cohort, gpu, 2) < gain(cohort, gpu, 4) == gain(cohort, gpu, 8) < 4
+
+
+def test_estimates_are_corrected_by_what_was_timed(gpu, figure3):
+    calibration = Calibration()
+    assert calibration.factor("mamba") == 1
+    calibration.add(Timed("mamba", 10.0, 20.0))
+    calibration.add(Timed("attention", 10.0, 5.0))
+    assert calibration.factor("mamba") == 2
+    assert calibration.factor("attention") == 0.5
+    assert calibration.factor("h3") == 1.25
+
+
+def test_what_cohorts_took_is_used_by_the_next_call(sweep_file, tmp_path):
+    specs = load_runs(str(sweep_file()))
+    root = tmp_path / "out"
+    outcome = execute(make_plan(specs, root, CPU), root, CPU)
+    row = outcome.cohorts[0]
+    plan = make_plan([*specs, *(spec.changed(data_seed=1) for spec in specs)], root, CPU)
+    assert plan.estimator.calibration.factor(row.architecture) == pytest.approx(row.alone_s / row.expected_s)
+    other = make_plan(specs, root, Machine(threads=2))
+    assert other.estimator.calibration.factor(row.architecture) == 1, "times of another machine say nothing"
+
+
+def test_finished_runs_are_found_and_damaged_ones_named(sweep_file, tmp_path):
+    specs = load_runs(str(sweep_file()))
+    for spec in specs[:2]:
+        runs.run(spec, tmp_path)
+    plan = make_plan(specs, tmp_path, CPU)
+    assert list(plan.finished) == specs[:2]
+    assert [cohort.runs for cohort in plan.cohorts] == [tuple(specs[2:])]
+    folder = runs.run_folder(specs[0], tmp_path).path
+    (folder / "cells.jsonl").write_text("")
+    plan = make_plan(specs, tmp_path, CPU)
+    [complaint] = plan.damaged
+    assert str(folder / "cells.jsonl") in complaint
+    assert [cohort.runs for cohort in plan.cohorts] == [tuple(specs[2:])], "the others are made all the same"
+
+
+def test_what_could_only_fail_after_training_is_refused(sweep_file, tmp_path):
+    with pytest.raises(UserError, match="no slot 'kee'"):
+        make_plan(load_runs(str(sweep_file({"interventions.slots": [["kee"]]}))), tmp_path, CPU)
+    with pytest.raises(UserError, match="at least 1 cohort"):
+        make_plan(load_runs(str(sweep_file())), tmp_path, CPU, in_flight=0)
+
+
+def test_a_plan_in_words(figure3, gpu, tmp_path):
+    lines = plan_lines(make_plan(figure3, tmp_path, gpu))
+    assert lines[-1].startswith("245 runs, 0 of them finished; to do: 35 cohorts in ")
+    assert len([line for line in lines if " in flight, about " in line]) > 2
+    assert len([line for line in lines if " float32 " in line]) == 35
