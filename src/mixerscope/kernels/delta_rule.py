@@ -1,7 +1,7 @@
 """Triton bodies for the delta rule (`mixers/ops/delta_rule.py` defines it).
 
-One program a document and head holds its t x t matrices, goes through key and value channels in chunks, and solves the
-triangular system row by row. Every product is three of tensor cores (tf32x3), which err as little as float32 does,
+One program a document and head holds its t x t matrices, goes through key and value channels in chunks, and inverts the
+triangular system by blocks that double in size. Every product is three of tensor cores (tf32x3), which err as little as float32 does,
 whatever precision matrix products have elsewhere: the system multiplies their errors.
 """
 
@@ -85,6 +85,24 @@ def _products(
 
 
 @triton.jit
+def _inverse(below, t, PADDED: tl.constexpr):  # fmt: skip
+    """(I + below)^-1 for [t, t] with entries under the diagonal only.
+
+    What is right for blocks of some size along the diagonal becomes right for blocks of twice the size: of such a
+    block, the lower left quarter N of I + below turns into -X_2 N X_1, with the inverses X of its two halves.
+    """
+    i, j = t[:, None], t[None, :]
+    x = tl.where(i == j, 1.0, 0.0)
+    x = tl.where((i // 2 == j // 2) & (i > j), -below, x)
+    for level in tl.static_range(1, 6):
+        if 2**level < PADDED:  # blocks of this size are right
+            quarter = (i >> level + 1 == j >> level + 1) & (i >> level > j >> level)
+            right = tl.dot(tl.where(quarter, below, 0.0), x, input_precision="tf32x3")
+            x -= tl.dot(x, right, input_precision="tf32x3")
+    return x
+
+
+@triton.jit
 def _forward(
     q, k, v, beta, o, written,
     LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr, PADDED: tl.constexpr,
@@ -96,14 +114,12 @@ def _forward(
     rates = tl.load(beta + first + t * HEADS, mask=t < LENGTH, other=0.0).to(tl.float32)
     scores, similar = _products(q, k, first, t, LENGTH, HEADS, KEYS, KEY_CHUNK, PADDED)
     scores = tl.where(t[:, None] >= t[None, :], scores, 0.0)
-    # Entry [j, i], j < i: what row i takes of row j. Transposed, so that a row of the system is a column here.
-    takes = tl.where(t[:, None] < t[None, :], similar * rates[None, :], 0.0)
+    below = tl.where(t[:, None] > t[None, :], similar * rates[:, None], 0.0)
+    inverse = _inverse(below, t, PADDED)
     for start in range(0, VALUES, VALUE_CHUNK):
         from_v, real = _tile(v, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
-        u = rates[:, None] * tl.load(from_v, mask=real, other=0.0).to(tl.float32)
-        for i in range(1, LENGTH):
-            share = tl.sum(tl.where(t[None, :] == i, takes, 0.0), 1)
-            u -= tl.where(t[:, None] == i, tl.sum(share[:, None] * u, 0)[None, :], 0.0)
+        right = rates[:, None] * tl.load(from_v, mask=real, other=0.0).to(tl.float32)
+        u = tl.dot(inverse, right, input_precision="tf32x3")
         to_written, real = _tile(written, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
         tl.store(to_written, u, mask=real)
         to_o, real = _tile(o, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
@@ -123,18 +139,14 @@ def _backward(
     scores, similar = _products(q, k, first, t, LENGTH, HEADS, KEYS, KEY_CHUNK, PADDED)
     readers = tl.trans(tl.where(t[:, None] >= t[None, :], scores, 0.0))
     below = t[:, None] > t[None, :]
-    takes = tl.where(below, similar * rates[:, None], 0.0)  # entry [j, i], j > i: what row j took of row i
+    inverse = tl.trans(_inverse(tl.where(below, similar * rates[:, None], 0.0), t, PADDED))
     by_scores, by_overlap = tl.zeros([PADDED, PADDED], tl.float32), tl.zeros([PADDED, PADDED], tl.float32)
     by_rates = tl.zeros([PADDED], tl.float32)
     for start in range(0, VALUES, VALUE_CHUNK):
         from_grad, real = _tile(grad, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
         g = tl.load(from_grad, mask=real, other=0.0).to(tl.float32)
-        by_u = tl.dot(readers, g, input_precision="tf32x3")
-        # The system transposed, from the last row up: afterwards this is the gradient of beta v.
-        for back in range(1, LENGTH):
-            i = LENGTH - 1 - back
-            share = tl.sum(tl.where(t[None, :] == i, takes, 0.0), 1)
-            by_u -= tl.where(t[:, None] == i, tl.sum(share[:, None] * by_u, 0)[None, :], 0.0)
+        # The system transposed: afterwards this is the gradient of beta v.
+        by_u = tl.dot(inverse, tl.dot(readers, g, input_precision="tf32x3"), input_precision="tf32x3")
         from_v, real = _tile(v, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
         by_rates += tl.sum(tl.load(from_v, mask=real, other=0.0).to(tl.float32) * by_u, 1)
         to_v, real = _tile(grad_v, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)

@@ -24,6 +24,9 @@ WARM_UP_STEPS = 2
 """Steps before a capture, in which libraries allocate what a graph may not."""
 UNROLLED = 10
 """Steps in one graph where they can be: a host that is busy with other cohorts then has to launch less often."""
+OWN_LAUNCH = 2**20
+"""Numbers in a parameter of all members, from which on its update is a launch of its own: laying its gradient in a row
+with the others would take longer."""
 ALIGNED = 4
 """Rows of parameters start at multiples of 16 bytes, which fast kernels ask for."""
 
@@ -57,9 +60,12 @@ class Stack:
         device = torch.device(machine.device)
         stacked, buffers = stack_module_state([_Loss(model.to(device)) for model in models])
         self.buffers: dict[str, Tensor] = {name: b.detach() for name, b in buffers.items()}
-        # All parameters of a member lie in one row, so that an update is a few operations and not a few per tensor.
-        # The table comes first, which has a gradient of its own; what would put the others off their alignment, last.
-        names = sorted(stacked, key=lambda name: (name != TABLE, stacked[name][0].numel() % ALIGNED != 0))
+        # All parameters of a member lie in one row, so that an update is a few operations and not a few per tensor:
+        # those worth a launch of their own first, then the rest; what would put others off their alignment, last.
+        sizes = {name: p[0].numel() for name, p in stacked.items()}
+        alone = {name for name, size in sizes.items() if name == TABLE or size * len(models) >= OWN_LAUNCH}
+        names = sorted(sizes, key=lambda name: (name != TABLE, name not in alone, sizes[name] % ALIGNED != 0))
+        self.alone = len(alone)
         self.shapes = {name: stacked[name].shape[1:] for name in names}
         rows = [stacked[name].detach().flatten(1) for name in names]
         self.unused = -sum(row.shape[1] for row in rows) % ALIGNED
@@ -169,11 +175,11 @@ class Stack:
         with torch.no_grad():
             in_table = in_table.contiguous()
             add_rows(in_table, tokens.flatten(), in_rows.flatten(1, 2), order[: tokens.numel()])
+            flat = [grad.flatten(1) for grad in (in_table, *others)]
             unused = self.flat.new_zeros(len(self.flat), self.unused)
-            rest = torch.cat([*(grad.flatten(1) for grad in others), unused], 1)
             factors = self.factors.index_select(0, self.counter)[0]
             start = 0
-            for grads in (in_table.flatten(1), rest):
+            for grads in (*flat[: self.alone], torch.cat([*flat[self.alone :], unused], 1)):
                 columns = slice(start, start + grads.shape[1])
                 weights, first, second = (tensor[:, columns] for tensor in (self.flat, self.first, self.second))
                 adamw(weights, first, second, grads, self.rates, self.decays, factors)
