@@ -14,12 +14,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TOKENS = 64
+TOKENS = 32
 """Of the vocabulary that are multiplied with at a time."""
-MOST_PARTS = 40
-"""Of the vocabulary: enough to fill a GPU with a few models, and few enough for gradients of x from each."""
-MOST_ROWS = 64
-"""That a program holds; more are several programs forward, and one launch after the other backward."""
+MOST_PARTS, MOST_PARTS_IF_WIDE = 80, 40
+"""Of the vocabulary: enough to fill a GPU with a few models, and few enough for gradients of x from each. If the model
+is wider than `WIDE`, a program takes up so much of a GPU that more of them would only queue."""
+MOST_ROWS = 32
+"""That a program holds; more are several programs forward, and one launch after the other backward.
+
+With 64 rows, or 64 tokens, a model of width 256 runs out of registers or of shared memory.
+"""
+WIDE = 64
 SMALLEST = 16
 """Side of a matrix that tensor cores take."""
 
@@ -75,7 +80,7 @@ def _parts(table: Tensor) -> tuple[int, int, int]:
     """How many parts the vocabulary has, how many tiles a part has, and how many tokens a tile."""
     tokens = min(TOKENS, _padded(table.shape[1]))
     all_tiles = triton.cdiv(table.shape[1], tokens)
-    tiles = triton.cdiv(all_tiles, MOST_PARTS)
+    tiles = triton.cdiv(all_tiles, MOST_PARTS_IF_WIDE if table.shape[2] > WIDE else MOST_PARTS)
     return triton.cdiv(all_tiles, tiles), tiles, tokens
 
 
@@ -89,7 +94,7 @@ def _sizes(x: Tensor, table: Tensor, exact: bool) -> dict:
         "WIDTH": width, "PADDED": _padded(width), "TOKENS": tokens, "TILES": tiles,
         # What is bfloat16 loses nothing as tf32.
         "PRECISION": "ieee" if exact and x.dtype == torch.float32 else "tf32",
-        "num_warps": 8 if width > 128 else 4, "num_stages": 2,
+        "num_warps": min(16, max(4, _padded(width) // 16)), "num_stages": 3,
     }  # fmt: skip
 
 
