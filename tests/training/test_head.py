@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from mixerscope.machine import MATMUL_PRECISION
 from mixerscope.model import build_model
 from mixerscope.tasks import UNSCORED
 from mixerscope.training import head
@@ -118,3 +119,25 @@ def test_the_compiler_is_told_the_right_shapes():
     torch.library.opcheck(head._head_loss, (x, table, targets), test_utils=utils)
     total = head._head_loss(x, table, targets)[1]
     torch.library.opcheck(head._head_loss_backward, (torch.ones(2), x, table, targets, total), test_utils=utils)
+
+
+@pytest.mark.parametrize(
+    ("products", "dtype", "exact", "tolerance"),
+    [
+        ("highest", torch.float32, True, None),
+        ("high", torch.float32, False, head.TF32_TOLERANCE),
+        ("high", torch.bfloat16, False, None),
+    ],
+)
+def test_kernels_are_held_to_what_products_were_asked_for(monkeypatch, products, dtype, exact, tolerance):
+    seen = []
+
+    def watched(name, inputs, plain, tolerance):
+        seen.append((inputs[-1], tolerance))
+        return plain
+
+    monkeypatch.setattr(head, "body", watched)
+    x, table = numbers(7, 5, dtype=dtype).requires_grad_(), numbers(11, 5, dtype=dtype, seed=1)
+    with MATMUL_PRECISION.held(products):
+        head.head_loss(x, table, some_targets(7, vocabulary=11)).backward()
+    assert seen == [(exact, tolerance)] * 2

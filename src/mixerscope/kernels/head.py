@@ -14,16 +14,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TOKENS = 32
-"""Of the vocabulary that are multiplied with at a time."""
-MOST_PARTS, MOST_PARTS_IF_WIDE = 80, 40
-"""Of the vocabulary: enough to fill a GPU with a few models, and few enough for gradients of x from each. If the model
-is wider than `WIDE`, a program takes up so much of a GPU that more of them would only queue."""
+TILE = 4096
+"""Numbers of the table that are multiplied with at a time, as 16 or 32 tokens: the backward pass holds several copies
+of them in shared memory and in registers, and two programs should fit beside each other, one loading, one computing."""
 MOST_ROWS = 32
-"""That a program holds; more are several programs forward, and one launch after the other backward.
-
-With 64 rows, or 64 tokens, a model of width 256 runs out of registers or of shared memory.
-"""
+"""That a program holds; more are several programs forward, and one launch after the other backward."""
+MOST_PARTS, MOST_PARTS_IF_WIDE = 80, 37
+"""Of the vocabulary: enough to fill a GPU with a few models, and few enough for gradients of x from each. If a model is
+wider than `WIDE`, a program takes up so much of a GPU that more of them would only queue."""
 WIDE = 64
 SMALLEST = 16
 """Side of a matrix that tensor cores take."""
@@ -78,7 +76,7 @@ def _padded(size: int) -> int:
 
 def _parts(table: Tensor) -> tuple[int, int, int]:
     """How many parts the vocabulary has, how many tiles a part has, and how many tokens a tile."""
-    tokens = min(TOKENS, _padded(table.shape[1]))
+    tokens = min(32, max(SMALLEST, TILE // _padded(table.shape[2])), _padded(table.shape[1]))
     all_tiles = triton.cdiv(table.shape[1], tokens)
     tiles = triton.cdiv(all_tiles, MOST_PARTS_IF_WIDE if table.shape[2] > WIDE else MOST_PARTS)
     return triton.cdiv(all_tiles, tiles), tiles, tokens
@@ -94,7 +92,7 @@ def _sizes(x: Tensor, table: Tensor, exact: bool) -> dict:
         "WIDTH": width, "PADDED": _padded(width), "TOKENS": tokens, "TILES": tiles,
         # What is bfloat16 loses nothing as tf32.
         "PRECISION": "ieee" if exact and x.dtype == torch.float32 else "tf32",
-        "num_warps": min(16, max(4, _padded(width) // 16)), "num_stages": 3,
+        "num_warps": 8 if width > WIDE else 4, "num_stages": 3,
     }  # fmt: skip
 
 
@@ -188,8 +186,9 @@ def _backward(
         weight_at = table_at + model * stride_table * STEP + token[:, None] * WIDTH + column[None, :]
         weights = tl.load(weight_at, real, 0.0).to(tl.float32)
         logits = tl.dot(x, tl.trans(weights), input_precision=PRECISION)
+        logits = tl.where(real_token[None, :], logits, float("-inf"))
         of_logits = tl.exp(logits - total[:, None]) - (token[None, :] == target[:, None]).to(tl.float32)
-        of_logits = tl.where(real_token[None, :], of_logits * scale[:, None], 0.0)
+        of_logits *= scale[:, None]
         of_table = tl.dot(tl.trans(of_logits), x, input_precision=PRECISION)
         of_x = tl.dot(of_logits, weights, of_x, input_precision=PRECISION)
         out = of_table_at + model * vocabulary * WIDTH + token[:, None] * WIDTH + column[None, :]
