@@ -56,6 +56,16 @@ def test_bfloat16_has_a_tolerance_of_its_own_and_float64_stays_plain(kernel):
     assert kernels.used() == {"op": "kernel; plain: float64"}
 
 
+def test_an_operator_that_was_asked_for_less_has_a_tolerance_of_its_own(kernel):
+    kernel("a_little_off")
+    assert kernels.body("op", (numbers(3, 4),), plain, tolerance=1e-3) is stand_ins.a_little_off
+    with pytest.warns(RuntimeWarning, match="relative error"):
+        assert chosen(numbers(3, 4)) is plain, "and what was found with it does not hold without"
+    kernel("a_little_off")
+    with pytest.warns(RuntimeWarning, match="relative error"):
+        assert chosen(numbers(3, 4)) is plain
+
+
 def test_an_error_that_the_plain_body_has_too_is_no_fault_of_the_kernel(kernel):
     kernel("what_is_left")
     x = numbers(1, 6)

@@ -30,6 +30,8 @@ KERNELS = {
     "selective_scan_backward": "mixerscope.kernels.selective_scan:backward",
     "add_rows": "mixerscope.kernels.update:add_rows",
     "adamw": "mixerscope.kernels.update:adamw",
+    "head_loss": "mixerscope.kernels.head:forward",
+    "head_loss_backward": "mixerscope.kernels.head:backward",
 }
 """Operator to module and function. The module imports Triton, so it is imported when it is first wanted."""
 
@@ -45,15 +47,18 @@ _warned: set[str] = set()
 _plain_wanted = 0
 
 
-def body(name: str, inputs: Sequence[Any], plain: Callable[..., Any], changes: int = 0) -> Callable[..., Any]:
+def body(
+    name: str, inputs: Sequence[Any], plain: Callable[..., Any], changes: int = 0, tolerance: float | None = None
+) -> Callable[..., Any]:
     """`plain`, or the kernel of this name with the same arguments if it agrees with `plain` on `inputs`.
 
-    With `changes`, both write their results into so many of the first inputs; comparing them uses copies.
+    With `changes`, both write their results into so many of the first inputs; comparing them uses copies. `tolerance`
+    takes the place of that of the inputs' type, where the operator was asked to compute less exactly than it could.
 
     Numbers among the inputs are handed on; they may not change what is computed in another way than shapes do. The
     first time shapes and types are seen, kernel and plain body both run: not while a CUDA graph is being captured.
     """
-    verdict = _reason_for_plain(inputs) or _verdict(name, inputs, plain, changes)
+    verdict = _reason_for_plain(inputs) or _verdict(name, inputs, plain, changes, tolerance)
     _used.setdefault(name, {}).setdefault(verdict)
     return _kernel(name) if verdict == KERNEL else plain
 
@@ -94,9 +99,9 @@ def _reason_for_plain(inputs: Sequence[Any]) -> str | None:
     return None
 
 
-def _verdict(name: str, inputs: Sequence[Any], plain: Callable[..., Any], changes: int) -> str:
+def _verdict(name: str, inputs: Sequence[Any], plain: Callable[..., Any], changes: int, tolerance: float | None) -> str:
     device = next(x.device for x in inputs if isinstance(x, Tensor))
-    key = (name, device, *((x.dtype, x.shape) if isinstance(x, Tensor) else x for x in inputs))
+    key = (name, device, tolerance, *((x.dtype, x.shape) if isinstance(x, Tensor) else x for x in inputs))
     if key in _chosen:
         return _chosen[key]
     assert not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()), (
@@ -104,18 +109,23 @@ def _verdict(name: str, inputs: Sequence[Any], plain: Callable[..., Any], change
     )
     with _lock:
         if key not in _chosen:
-            _chosen[key] = _first_verdict(name, inputs, plain, changes, device)
+            _chosen[key] = _first_verdict(name, inputs, plain, changes, tolerance, device)
         return _chosen[key]
 
 
 def _first_verdict(
-    name: str, inputs: Sequence[Any], plain: Callable[..., Any], changes: int, device: torch.device
+    name: str,
+    inputs: Sequence[Any],
+    plain: Callable[..., Any],
+    changes: int,
+    tolerance: float | None,
+    device: torch.device,
 ) -> str:
-    label = _label(name, inputs, device)
+    label = _label(name, inputs, tolerance, device)
     verdict = recall(label)
     try:
         if verdict is None:
-            verdict = _compare(_outputs(_kernel(name), inputs, changes), inputs, plain, changes)
+            verdict = _compare(_outputs(_kernel(name), inputs, changes), inputs, plain, changes, tolerance)
             remember(label, verdict)
         elif verdict == KERNEL:
             _outputs(_kernel(name), inputs, changes)  # compiles it, here and not in several threads at once
@@ -135,12 +145,15 @@ def _outputs(function: Callable[..., Any], inputs: Sequence[Any], changes: int) 
     return changed if changes else [returned] if isinstance(returned, Tensor) else list(returned)
 
 
-def _compare(outputs: list[Tensor], inputs: Sequence[Any], plain: Callable[..., Any], changes: int) -> str:
+def _compare(
+    outputs: list[Tensor], inputs: Sequence[Any], plain: Callable[..., Any], changes: int, tolerance: float | None
+) -> str:
     """`kernel`, or how far it is off. An error no larger than twice that of the plain body is good enough too:
 
     where sums cancel, no arithmetic of this precision comes within the tolerance.
     """
-    tolerance = max(TOLERANCES[x.dtype] for x in inputs if isinstance(x, Tensor) and x.is_floating_point())
+    if tolerance is None:
+        tolerance = max(TOLERANCES[x.dtype] for x in inputs if isinstance(x, Tensor) and x.is_floating_point())
     in_double = [x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
     everything = zip(outputs, _outputs(plain, inputs, changes), _outputs(plain, in_double, changes), strict=True)
     for i, (found, usual, expected) in enumerate(everything):
@@ -176,13 +189,14 @@ def _triton_version() -> str | None:
     return importlib.metadata.version("triton")
 
 
-def _label(name: str, inputs: Sequence[Any], device: torch.device) -> str:
+def _label(name: str, inputs: Sequence[Any], tolerance: float | None, device: torch.device) -> str:
     """All that a verdict depends on, for people and for the file."""
     shapes = " ".join(
         f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}" if isinstance(x, Tensor) else str(x) for x in inputs
     )
     versions = f"torch {torch.__version__}, triton {_triton_version()}, source {_source(KERNELS[name].split(':')[0])}"
-    return f"{name} on {_device_name(device)}, {versions}: {shapes}"
+    within = "" if tolerance is None else f", within {tolerance:g}"
+    return f"{name} on {_device_name(device)}, {versions}{within}: {shapes}"
 
 
 @cache

@@ -1,8 +1,8 @@
 """Triton bodies for the delta rule (`mixers/ops/delta_rule.py` defines it).
 
 One program a document and head holds its t x t matrices, goes through key and value channels in chunks, and inverts the
-triangular system by blocks that double in size. Every product is three of tensor cores (tf32x3), which err as little as float32 does,
-whatever precision matrix products have elsewhere: the system multiplies their errors.
+triangular system by blocks that double in size. Every product is three of tensor cores (tf32x3), which err as little as
+float32 does, whatever precision matrix products have elsewhere: the system multiplies their errors.
 """
 
 # The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.

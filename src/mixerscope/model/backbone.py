@@ -152,7 +152,11 @@ class Model(nn.Module):
 
     def read_out(self, x: Tensor) -> Tensor:
         """[..., d] -> [..., vocabulary]: the logits of what leaves the last block."""
-        return self.logits(F.linear(self.final_norm(x) * self.logit_scale, self.token_embedding.weight))
+        return self.logits(F.linear(self.head_input(x), self.token_embedding.weight))
+
+    def head_input(self, x: Tensor) -> Tensor:
+        """[..., d] -> [..., d]: what leaves the last block as the head takes it, whose weights are the table."""
+        return self.final_norm(x) * self.logit_scale
 
     def forward(self, tokens: Tensor, read: Tensor | None = None) -> Tensor:
         """Logits [b, t, v], or [b, q, v] at the positions `read` [b, q] alone, which is much cheaper."""
@@ -160,9 +164,13 @@ class Model(nn.Module):
 
     def from_embedded(self, x: Tensor, read: Tensor | None = None) -> Tensor:
         """The same from the residual stream that enters block 0."""
+        return self.read_out(self.through_blocks(x, read))
+
+    def through_blocks(self, x: Tensor, read: Tensor | None = None) -> Tensor:
+        """What leaves the last block, [b, t, d], or [b, q, d] at the positions `read` [b, q] alone."""
         for block in self.blocks:
             x = block(x)
-        return self.read_out(x if read is None else at_positions(x, read))
+        return x if read is None else at_positions(x, read)
 
 
 def at_positions(x: Tensor, positions: Tensor) -> Tensor:

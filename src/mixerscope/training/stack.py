@@ -15,7 +15,7 @@ from mixerscope.machine import Machine
 from mixerscope.model import Model
 from mixerscope.spec import TrainSpec
 from mixerscope.training.batches import Batches
-from mixerscope.training.objective import cross_entropy
+from mixerscope.training.head import head_loss
 from mixerscope.training.schedule import rate_factor
 from mixerscope.training.update import BETA1, BETA2, adamw, add_rows
 
@@ -42,7 +42,8 @@ class _Loss(nn.Module):
         self.model = model
 
     def forward(self, rows: Tensor, read: Tensor, targets: Tensor) -> Tensor:
-        return cross_entropy(self.model.from_embedded(self.model.embed_rows(rows), read), targets)
+        x = self.model.head_input(self.model.through_blocks(self.model.embed_rows(rows), read))
+        return head_loss(x.flatten(0, 1), self.model.token_embedding.weight, targets.flatten())
 
 
 class Stack:

@@ -1,0 +1,199 @@
+# pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportCallIssue=false
+"""The head and its loss as Triton kernels: the twins of the two operators in `training/head.py`.
+
+A program holds a block of rows of one model and walks over a part of the vocabulary, some tokens at a time; logits
+are made from the table where they are needed, forward and backward, and never written out. What the parts contribute
+to a row is written out by each and combined afterwards, so that results do not depend on the order of programs.
+Shapes: x [m, n, d]; table [m, v, d]; targets [m, n]; sums of exponentials, as logarithms, [m, n].
+"""
+
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportIndexIssue=false, reportMissingImports=false
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+TILE = 4096
+"""Numbers of the table that are multiplied with at a time, as 16 or 32 tokens: the backward pass holds several copies
+of them in shared memory and in registers, and two programs should fit beside each other, one loading, one computing."""
+MOST_ROWS = 32
+"""That a program holds; more are several programs forward, and one launch after the other backward."""
+MOST_PARTS, MOST_PARTS_IF_WIDE = 80, 37
+"""Of the vocabulary: enough to fill a GPU with a few models, and few enough for gradients of x from each. If a model is
+wider than `WIDE`, a program takes up so much of a GPU that more of them would only queue."""
+WIDE = 64
+SMALLEST = 16
+"""Side of a matrix that tensor cores take."""
+
+
+def forward(x: Tensor, table: Tensor, targets: Tensor, unscored: int, exact: bool) -> tuple[Tensor, Tensor]:
+    """The loss [m] and each row's logarithm of the sum of exponentials [m, n], in float32."""
+    x, table, targets = x.contiguous(), _with_whole_rows(table), _with_whole_rows(targets)
+    (models, rows, _), parts = x.shape, _parts(table)[0]
+    # Of each part: the logarithm of its sum, and the target's logit, which is zero in all parts but its own.
+    sums, picked = (x.new_empty(parts, models, rows, dtype=torch.float32) for _ in range(2))
+    loss, total = x.new_empty(models, dtype=torch.float32), x.new_empty(models, rows, dtype=torch.float32)
+    block = _padded(min(rows, MOST_ROWS))
+    _forward[(parts, models, triton.cdiv(rows, block))](
+        x, table, targets, sums, picked, rows, targets.stride(0), UNSCORED=unscored,
+        **_sizes(x, table, exact), ROWS=block,
+    )  # fmt: skip
+    _combine[(models,)](
+        sums, picked, targets, loss, total, models, rows, parts, targets.stride(0), UNSCORED=unscored,
+        ROWS=block, BLOCKS=triton.cdiv(rows, block), PARTS=triton.next_power_of_2(parts), num_warps=4,
+    )  # fmt: skip
+    return loss, total
+
+
+def backward(
+    grad: Tensor, x: Tensor, table: Tensor, targets: Tensor, total: Tensor, unscored: int, exact: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradients of x and of the table."""
+    grad, x, total = grad.contiguous(), x.contiguous(), total.contiguous()
+    table, targets = _with_whole_rows(table), _with_whole_rows(targets)
+    (models, rows, _), parts = x.shape, _parts(table)[0]
+    of_x = x.new_empty(parts, *x.shape, dtype=torch.float32)
+    # Several launches add to it, and should not round it each time.
+    of_table = x.new_empty(table.shape, dtype=torch.float32 if rows > MOST_ROWS else table.dtype)
+    for start in range(0, rows, MOST_ROWS):
+        _backward[(parts, models)](
+            grad, x, table, targets, total, of_x, of_table, start, rows, models, targets.stride(0), UNSCORED=unscored,
+            **_sizes(x, table, exact), ROWS=_padded(min(rows, MOST_ROWS)), ALL=triton.next_power_of_2(rows),
+            ADD=start > 0,
+        )  # fmt: skip
+    return of_x.sum(0).to(x.dtype), of_table.to(table.dtype)
+
+
+def _with_whole_rows(tensor: Tensor) -> Tensor:
+    """The tensor itself if each model's part lies in one piece, however far apart the models are."""
+    return tensor if tensor[0].is_contiguous() else tensor.contiguous()
+
+
+def _padded(size: int) -> int:
+    return max(SMALLEST, triton.next_power_of_2(size))
+
+
+def _parts(table: Tensor) -> tuple[int, int, int]:
+    """How many parts the vocabulary has, how many tiles a part has, and how many tokens a tile."""
+    tokens = min(32, max(SMALLEST, TILE // _padded(table.shape[2])), _padded(table.shape[1]))
+    all_tiles = triton.cdiv(table.shape[1], tokens)
+    tiles = triton.cdiv(all_tiles, MOST_PARTS_IF_WIDE if table.shape[2] > WIDE else MOST_PARTS)
+    return triton.cdiv(all_tiles, tiles), tiles, tokens
+
+
+def _sizes(x: Tensor, table: Tensor, exact: bool) -> dict:
+    _, tiles, tokens = _parts(table)
+    width = x.shape[-1]
+    # That models begin at multiples of 16 bytes, the compiler has to be told: only then does it read so much at once.
+    step = 4 if table.stride(0) % 4 == 0 else 1
+    return {
+        "vocabulary": table.shape[1], "stride_table": table.stride(0) // step, "STEP": step,
+        "WIDTH": width, "PADDED": _padded(width), "TOKENS": tokens, "TILES": tiles,
+        # What is bfloat16 loses nothing as tf32.
+        "PRECISION": "ieee" if exact and x.dtype == torch.float32 else "tf32",
+        "num_warps": 8 if width > WIDE else 4, "num_stages": 3,
+    }  # fmt: skip
+
+
+# Masks are always tensors and loop bounds always constants: what Triton's interpreter does not take is not used.
+
+
+@triton.jit
+def _forward(
+    x_at, table_at, targets_at, sums_at, picked_at, rows, stride_targets, vocabulary, stride_table,
+    UNSCORED: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
+    TOKENS: tl.constexpr, TILES: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    part, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    row = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, PADDED)
+    real_row, real_column = row < rows, column < WIDTH
+    cell = (model * rows + row)[:, None] * WIDTH + column[None, :]
+    x = tl.load(x_at + cell, real_row[:, None] & real_column[None, :], 0.0).to(tl.float32)
+    target = tl.load(targets_at + model * stride_targets + row, real_row, UNSCORED)
+    most = tl.full((ROWS,), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    picked = tl.zeros((ROWS,), tl.float32)
+    for tile in range(TILES):
+        token = (part * TILES + tile) * TOKENS + tl.arange(0, TOKENS)
+        real_token = token < vocabulary
+        weight_at = table_at + model * stride_table * STEP + token[:, None] * WIDTH + column[None, :]
+        weights = tl.load(weight_at, real_token[:, None] & real_column[None, :], 0.0).to(tl.float32)
+        logits = tl.dot(x, tl.trans(weights), input_precision=PRECISION)
+        logits = tl.where(real_token[None, :], logits, float("-inf"))
+        picked += tl.sum(tl.where(token[None, :] == target[:, None], logits, 0.0), 1)
+        # The first tile of a part has a real token, so this is finite wherever the logits are.
+        larger = tl.maximum(most, tl.max(logits, 1))
+        total = total * tl.exp(most - larger) + tl.sum(tl.exp(logits - larger[:, None]), 1)
+        most = larger
+    out = (part * tl.num_programs(1) + model) * rows + row
+    tl.store(sums_at + out, most + tl.log(total), real_row)
+    tl.store(picked_at + out, picked, real_row)
+
+
+@triton.jit
+def _combine(
+    sums_at, picked_at, targets_at, loss_at, total_at, models, rows, parts, stride_targets,
+    UNSCORED: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    model = tl.program_id(0).to(tl.int64)
+    part = tl.arange(0, PARTS)
+    losses = tl.zeros((ROWS,), tl.float32)
+    count = tl.zeros((ROWS,), tl.float32)
+    for block in range(BLOCKS):
+        row = block * ROWS + tl.arange(0, ROWS)
+        real_row, real_part = row < rows, part < parts
+        inside = real_part[:, None] & real_row[None, :]
+        cell = (part[:, None] * models + model) * rows + row[None, :]
+        sums = tl.where(real_part[:, None], tl.load(sums_at + cell, inside, 0.0), float("-inf"))
+        most = tl.max(sums, 0)
+        total = most + tl.log(tl.sum(tl.exp(sums - most[None, :]), 0))
+        tl.store(total_at + model * rows + row, total, real_row)
+        target = tl.load(targets_at + model * stride_targets + row, real_row, UNSCORED)
+        scored = target != UNSCORED
+        losses += tl.where(scored, total - tl.sum(tl.load(picked_at + cell, inside, 0.0), 0), 0.0)
+        count += scored.to(tl.float32)
+    number = tl.sum(count, 0)
+    mean = tl.sum(losses, 0) / tl.maximum(number, 1.0)
+    tl.store(loss_at + model, tl.where(number > 0, mean, float("nan")))
+
+
+@triton.jit
+def _backward(
+    grad_at, x_at, table_at, targets_at, total_at, of_x_at, of_table_at, start, rows, models, stride_targets,
+    vocabulary, stride_table,
+    UNSCORED: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
+    ALL: tl.constexpr, TOKENS: tl.constexpr, TILES: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    part, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    row = start + tl.arange(0, ROWS)
+    column = tl.arange(0, PADDED)
+    real_row, real_column = row < rows, column < WIDTH
+    inside = real_row[:, None] & real_column[None, :]
+    x = tl.load(x_at + (model * rows + row)[:, None] * WIDTH + column[None, :], inside, 0.0).to(tl.float32)
+    target = tl.load(targets_at + model * stride_targets + row, real_row, UNSCORED)
+    total = tl.load(total_at + model * rows + row, real_row, 0.0)
+    every = tl.arange(0, ALL)
+    all_targets = tl.load(targets_at + model * stride_targets + every, every < rows, UNSCORED)
+    count = tl.sum((all_targets != UNSCORED).to(tl.float32), 0)
+    scale = tl.where(target != UNSCORED, tl.load(grad_at + model) / tl.maximum(count, 1.0), 0.0)
+    of_x = tl.zeros((ROWS, PADDED), tl.float32)
+    for tile in range(TILES):
+        token = (part * TILES + tile) * TOKENS + tl.arange(0, TOKENS)
+        real_token = token < vocabulary
+        real = real_token[:, None] & real_column[None, :]
+        weight_at = table_at + model * stride_table * STEP + token[:, None] * WIDTH + column[None, :]
+        weights = tl.load(weight_at, real, 0.0).to(tl.float32)
+        logits = tl.dot(x, tl.trans(weights), input_precision=PRECISION)
+        logits = tl.where(real_token[None, :], logits, float("-inf"))
+        of_logits = tl.exp(logits - total[:, None]) - (token[None, :] == target[:, None]).to(tl.float32)
+        of_logits *= scale[:, None]
+        of_table = tl.dot(tl.trans(of_logits), x, input_precision=PRECISION)
+        of_x = tl.dot(of_logits, weights, of_x, input_precision=PRECISION)
+        out = of_table_at + model * vocabulary * WIDTH + token[:, None] * WIDTH + column[None, :]
+        if ADD:
+            of_table += tl.load(out, real, 0.0)
+        tl.store(out, of_table.to(of_table_at.dtype.element_ty), real)
+    out = of_x_at + ((part * models + model) * rows + row)[:, None] * WIDTH + column[None, :]
+    tl.store(out, of_x, inside)

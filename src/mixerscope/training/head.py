@@ -1,0 +1,110 @@
+"""The head and its loss in one: cross-entropy of x times the table, without logits that anyone keeps.
+
+The logits of a large vocabulary are most of what a small model computes, and are wanted for their loss only. One
+operator with a leading stack axis, like those of the mixers, with a plain body, which is the definition, and a kernel.
+Shapes: x [m, n, d]; table [m, v, d]; targets [m, n]; each row's logarithm of the sum of exponentials, [m, n].
+"""
+
+import torch
+from torch import Tensor
+
+from mixerscope.kernels import body
+from mixerscope.tasks import UNSCORED
+
+TF32_TOLERANCE = 1e-2
+"""Factors have ten bits there. A logit is then off by a thousandth of its size, and so is, with logits of about ten,
+a probability by a hundredth: in cuBLAS as in a kernel, though never in the same direction."""
+
+
+def head_loss(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy over the scored targets [n] of the logits x [n, d] times table [v, d]; at least float32."""
+    return _head_loss(x[None], table[None], targets[None])[0][0]
+
+
+@torch.library.custom_op("mixerscope::head_loss", mutates_args=())
+def _head_loss(x: Tensor, table: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    inputs = (x, table, targets, UNSCORED, _exact())
+    return body("head_loss", inputs, plain_head_loss, tolerance=_tolerance(x))(*inputs)
+
+
+@torch.library.custom_op("mixerscope::head_loss_backward", mutates_args=())
+def _head_loss_backward(
+    grad: Tensor, x: Tensor, table: Tensor, targets: Tensor, total: Tensor
+) -> tuple[Tensor, Tensor]:
+    inputs = (grad, x, table, targets, total, UNSCORED, _exact())
+    return body("head_loss_backward", inputs, plain_head_loss_backward, tolerance=_tolerance(x))(*inputs)
+
+
+def plain_head_loss(x: Tensor, table: Tensor, targets: Tensor, unscored: int, exact: bool) -> tuple[Tensor, Tensor]:
+    """The loss [m], and each row's logarithm of the sum of exponentials. `exact` is for the kernel's products."""
+    logits = _logits(x, table)
+    total = logits.logsumexp(-1)
+    scored = targets != unscored
+    picked = logits.gather(-1, targets.where(scored, 0).unsqueeze(-1)).squeeze(-1)
+    # Without any scored target it is 0 / 0, as torch has it.
+    return (total - picked).where(scored, 0.0).sum(-1) / scored.sum(-1), total
+
+
+def plain_head_loss_backward(
+    grad: Tensor, x: Tensor, table: Tensor, targets: Tensor, total: Tensor, unscored: int, exact: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradients of x and of the table."""
+    of_logits = _logits(x, table).sub_(total.unsqueeze(-1)).exp_()
+    scored = targets != unscored
+    at_target = targets.where(scored, 0).unsqueeze(-1)
+    of_logits.scatter_add_(-1, at_target, torch.full_like(at_target, -1, dtype=of_logits.dtype))
+    of_logits *= (grad / scored.sum(-1).clamp(min=1))[:, None].where(scored, 0.0).unsqueeze(-1)
+    of_x, of_table = of_logits @ _wide(table), of_logits.mT @ _wide(x)
+    return of_x.to(x.dtype), of_table.to(table.dtype)
+
+
+def _logits(x: Tensor, table: Tensor) -> Tensor:
+    return _wide(x) @ _wide(table).mT
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _exact() -> bool:
+    """Whether products of float32 numbers are to be those of float32 numbers."""
+    return torch.get_float32_matmul_precision() == "highest"
+
+
+def _tolerance(x: Tensor) -> float | None:
+    return TF32_TOLERANCE if x.dtype == torch.float32 and not _exact() else None
+
+
+@_head_loss.register_fake
+def _(x: Tensor, table: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return x.new_empty(x.shape[0], dtype=wide), x.new_empty(x.shape[:2], dtype=wide)
+
+
+@_head_loss_backward.register_fake
+def _(grad: Tensor, x: Tensor, table: Tensor, targets: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), table.new_empty(table.shape)
+
+
+def _save(ctx, inputs, output) -> None:  # noqa: ANN001
+    ctx.save_for_backward(*inputs, output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx, grad_loss, grad_total):  # noqa: ANN001, ANN202
+    assert grad_total is None, "the sums are not a differentiable output"
+    return *_head_loss_backward(grad_loss, *ctx.saved_tensors), None
+
+
+_head_loss.register_autograd(_differentiate, setup_context=_save)
+
+
+@_head_loss.register_vmap
+def _(info, in_dims, *inputs):  # noqa: ANN001, ANN202
+    def stack(tensor: Tensor, dim: int | None) -> Tensor:
+        """[k, m, ...] -> [k m, ...]. With one model in each, as training has it, that is a view: nothing is copied."""
+        tensor = tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        return tensor.reshape(-1, *tensor.shape[2:])
+
+    outputs = _head_loss(*(stack(x, dim) for x, dim in zip(inputs, in_dims, strict=True)))
+    return tuple(x.unflatten(0, (info.batch_size, -1)) for x in outputs), (0, 0)
