@@ -27,6 +27,7 @@ from mixerscope.interventions import (
     state_sites,
 )
 from mixerscope.interventions.batching import Batching, batching
+from mixerscope.interventions.resume import Resumption
 from mixerscope.model import Model, build_model
 from mixerscope.spec import InterventionSpec, ModelSpec
 from mixerscope.tasks import AR
@@ -201,3 +202,23 @@ def test_a_cohort_grid_asks_a_gpu_for_little(monkeypatch):
     few, sites = count(2), len(editable_sites(make("attention")))
     assert few < 1800 * sites
     assert count(4) < 1.15 * few
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_a_pass_that_does_not_fit_is_made_in_halves(models: int, monkeypatch):
+    cohort = [make("attention", seed) for seed in range(models)]
+    plan = plan_grid(cohort[0], PAIRS, ["blocks.0.resid_pre", "blocks.1.mixer.q"])
+    want = [interchange(model, PAIRS, plan) for model in cohort]
+    edited, sizes = Resumption.edited, []
+
+    def small(base: Resumption, site: str, positions: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(positions) // len(base.tokens))
+        if sizes[-1] > 1:
+            raise torch.OutOfMemoryError
+        return edited(base, site, positions, value)
+
+    monkeypatch.setattr(Resumption, "edited", small)
+    for found, expected in zip(grids_or_failures(cohort, PAIRS, plan), want, strict=True):
+        assert isinstance(found, Grid)
+        assert_equal(found, expected)
+    assert max(sizes) >= 3

@@ -110,7 +110,8 @@ def join_chunks(parts: Mapping[AnyKey, list[Measured]]) -> dict[AnyKey, Measured
     """Every cell over all its chunks."""
     effects = [Effects.join([part.effects for part in chunks]) for chunks in parts.values()]
     bad = non_finite(effects)
-    return {key: _joined(*found) for key, *found in zip(parts, parts.values(), effects, bad, strict=True)}
+    joined = (_joined(*found) for found in zip(parts.values(), effects, bad, strict=True))
+    return dict(zip(parts, joined, strict=True))
 
 
 def _joined(parts: list[Measured], effects: Effects, bad: int) -> Measured:
@@ -200,10 +201,10 @@ class Measurement:
                     if isinstance(outcome, Tensor):
                         found = Effects.of(outcome, answers, rivals, expected).table()
                         for members, row in zip(runs, found.unbind(), strict=True):
-                            facts += [(cell, "measured", reason, len(rows)) for cell, reason in members]
+                            facts.extend((cell, "measured", reason, len(rows)) for cell, reason in members)
                             rows.append(row)
                     else:
-                        facts += [(cell, outcome, reason, unedited) for members in runs for cell, reason in members]
+                        facts.extend((cell, outcome, reason, unedited) for members in runs for cell, reason in members)
         return Outcomes(facts, torch.stack(rows))
 
     def _writes(
@@ -219,8 +220,8 @@ class Measurement:
             sizes = [part.shape[1] for part in at]
             there = pick(base.cache[site], torch.cat(at, 1)).split(sizes, 1)
             twin = pick(source.cache[site], torch.cat(at, 1)).split(sizes, 1)
-            for cell, *here in zip(group, at, there, twin, strict=True):
-                writes.append(self._write(cell, *here, documents))
+            for cell, place, now, other in zip(group, at, there, twin, strict=True):
+                writes.append(self._write(cell, place, now, other, documents))
         return writes
 
     def _write(self, cell: Cell, places: Tensor, there: Tensor, twin: Tensor, documents: slice) -> "Write":
@@ -279,5 +280,19 @@ def run_writes(
             part = group[start : start + per_pass]
             places = torch.cat([runs[run].places for run in part])
             values = torch.cat([runs[run].value for run in part])
-            logits = base.edited(site, places, values)
+            logits = _edited(base, site, places, values)
             yield [members[run] for run in part], logits.unflatten(0, (len(part), len(base.tokens)))
+
+
+def _edited(base: Resumption, site: str, places: Tensor, values: Tensor) -> Tensor:
+    """`base.edited`, in halves where a GPU has no room for all edits at once: some mixers need more than others."""
+    try:
+        return base.edited(site, places, values)
+    except torch.OutOfMemoryError:
+        edits = len(places) // len(base.tokens)
+        if edits == 1:
+            raise
+    # Out here, where the error no longer holds on to what was computed.
+    half = edits // 2 * len(base.tokens)
+    parts = ((places[:half], values[:half]), (places[half:], values[half:]))
+    return torch.cat([_edited(base, site, *part) for part in parts])
