@@ -23,7 +23,7 @@ from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.training import train_cohort
 from mixerscope.training.batches import Batches
-from mixerscope.training.stack import Stack
+from mixerscope.training.stack import UNROLLED, Stack
 
 RESULTS = Path(__file__).parent / "results"
 ARCHITECTURES = ("attention", "based", "base_conv", "mamba", "hyena", "deltanet", "h3")
@@ -87,7 +87,7 @@ def cohort_row(spec: RunSpec, machine: Machine, seconds: float, limits: dict[str
     stack.build()
     torch.cuda.synchronize()
     ready = time.perf_counter() - started
-    rate = _rate(lambda: stack.advance(10), seconds) * 10
+    rate = _rate(lambda: stack.advance(UNROLLED), seconds) * UNROLLED
     finite = bool(stack.loss_sum.isfinite().any())
     row: dict[str, Any] = {"steps_per_s": rate, "ready_s": ready, "finite": finite, **profile(stack), **demand(stack)}
     row["memory_gib"] = torch.cuda.max_memory_allocated() / 2**30

@@ -39,6 +39,8 @@ TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 """Relative L2 error that each output may have against the plain body in float64; other types stay plain."""
 
 KERNEL = "kernel"
+DOCUMENTS = 32
+"""Of `few_documents`: a usual batch."""
 
 _lock = threading.RLock()
 _chosen: dict[tuple, str] = {}
@@ -48,19 +50,30 @@ _plain_wanted = 0
 
 
 def body(
-    name: str, inputs: Sequence[Any], plain: Callable[..., Any], changes: int = 0, tolerance: float | None = None
+    name: str,
+    inputs: Sequence[Any],
+    plain: Callable[..., Any],
+    changes: int = 0,
+    tolerance: float | None = None,
+    sample: Sequence[Any] | None = None,
 ) -> Callable[..., Any]:
     """`plain`, or the kernel of this name with the same arguments if it agrees with `plain` on `inputs`.
 
     With `changes`, both write their results into so many of the first inputs; comparing them uses copies. `tolerance`
     takes the place of that of the inputs' type, where the operator was asked to compute less exactly than it could.
+    `sample` is what to compare on where the inputs may be many and large: some of the documents, say.
 
     Numbers among the inputs are handed on; they may not change what is computed in another way than shapes do. The
     first time shapes and types are seen, kernel and plain body both run: not while a CUDA graph is being captured.
     """
-    verdict = _reason_for_plain(inputs) or _verdict(name, inputs, plain, changes, tolerance)
+    verdict = _reason_for_plain(inputs) or _verdict(name, sample or inputs, plain, changes, tolerance)
     _used.setdefault(name, {}).setdefault(verdict)
     return _kernel(name) if verdict == KERNEL else plain
+
+
+def few_documents(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The first documents of tensors [m, b, ...]: a program works on one, so how many there are makes no difference."""
+    return tuple(tensor[:, :DOCUMENTS] for tensor in tensors)
 
 
 @contextmanager

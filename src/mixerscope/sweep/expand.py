@@ -15,7 +15,7 @@ class Sweep(Spec):
 
     base: dict[str, Any]
     """A run spec as in a spec file; what is varied may be left out. A `RunSpec` will do as well."""
-    vary: dict[str, tuple[Any, ...]] = {}
+    vary: dict[str, list[Any]] = {}
     """A dotted path such as `train.lr`, and its values. A new architecture starts from its own defaults."""
     note: str = ""
     """What a reader of the file should know; changes no run."""
@@ -27,7 +27,7 @@ class Sweep(Spec):
 
     @field_validator("vary")
     @classmethod
-    def _something_to_vary(cls, vary: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    def _something_to_vary(cls, vary: dict[str, list[Any]]) -> dict[str, list[Any]]:
         for path, values in vary.items():
             if not values:
                 raise ValueError(f"{path} has no values to vary over")

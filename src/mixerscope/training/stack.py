@@ -22,7 +22,7 @@ from mixerscope.training.update import BETA1, BETA2, adamw, add_rows
 TABLE = "model.token_embedding.weight"
 WARM_UP_STEPS = 2
 """Steps before a capture, in which libraries allocate what a graph may not."""
-UNROLLED = 10
+UNROLLED = 8
 """Steps in one graph where they can be: a host that is busy with other cohorts then has to launch less often."""
 OWN_LAUNCH = 2**20
 """Numbers in a parameter of all members, from which on its update is a launch of its own: laying its gradient in a row
@@ -116,16 +116,14 @@ class Stack:
                 self._step(length)
                 self.done += 1
                 continue
-            together = min(UNROLLED, end - self.done)
-            if together < UNROLLED or any(self._length(self.done + i) != length for i in range(1, together)):
-                together = 1
+            together = self._together(end)
             self._graph(length, together).replay()
             self.done += together
 
     def build(self) -> None:
         """Gets ready for the first step, where that takes time; `advance` would do it too."""
         if self.device.type == "cuda":
-            self._graph(self._length(self.done), 1)
+            self._graph(self._length(self.done), self._together(self.done + UNROLLED))
 
     def weights(self, slot: int) -> dict[str, Tensor]:
         """A copy of one member's parameters and buffers, on the CPU."""
@@ -147,6 +145,12 @@ class Stack:
         parts = self.flat.split([*(shape.numel() for shape in self.shapes.values()), self.unused], 1)
         named = zip(self.shapes.items(), parts, strict=False)
         return {name: part.unflatten(1, shape).requires_grad_() for (name, shape), part in named}
+
+    def _together(self, end: int) -> int:
+        """How many of the next steps are one graph."""
+        if end - self.done < UNROLLED:
+            return 1
+        return UNROLLED if len({self._length(self.done + i) for i in range(UNROLLED)}) == 1 else 1
 
     def _length(self, step: int) -> int:
         return self.batches.lengths[step % self.batches.count]

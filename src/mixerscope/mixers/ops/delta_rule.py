@@ -13,7 +13,7 @@ Shapes: q, k [m, b, t, h, c]; v, u, o [m, b, t, h, e]; beta [m, b, t, h].
 import torch
 from torch import Tensor
 
-from mixerscope.kernels import body
+from mixerscope.kernels import body, few_documents
 from mixerscope.mixers.ops.stacked import fold_stack
 
 OPERATOR_LENGTH = 64
@@ -73,7 +73,8 @@ def _by_head(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Ten
 
 @torch.library.custom_op("mixerscope::delta_rule", mutates_args=())
 def _delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    o, written = body("delta_rule", (q, k, v, beta), plain_delta_rule)(q, k, v, beta)
+    inputs = (q, k, v, beta)
+    o, written = body("delta_rule", inputs, plain_delta_rule, sample=few_documents(*inputs))(*inputs)
     return o.contiguous(), written.contiguous()
 
 

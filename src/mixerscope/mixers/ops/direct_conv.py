@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mixerscope.kernels import body
+from mixerscope.kernels import body, few_documents
 from mixerscope.mixers.ops.stacked import fold_stack
 
 FEW_LAGS = 8
@@ -26,7 +26,7 @@ def direct_conv(x: Tensor, kernel: Tensor) -> Tensor:
 
 @torch.library.custom_op("mixerscope::direct_conv", mutates_args=())
 def _conv(x: Tensor, kernel: Tensor) -> Tensor:
-    return body("direct_conv", (x, kernel), plain_conv)(x, kernel)
+    return body("direct_conv", (x, kernel), plain_conv, sample=(*few_documents(x), kernel))(x, kernel)
 
 
 @torch.library.custom_op("mixerscope::direct_conv_backward", mutates_args=())

@@ -8,7 +8,7 @@ Shapes: u, dt [m, b, t, e]; a [m, e, n]; b, c [m, b, t, n]; kept states [t // st
 import torch
 from torch import Tensor
 
-from mixerscope.kernels import body
+from mixerscope.kernels import body, few_documents
 from mixerscope.mixers.ops.stacked import fold_stack
 
 STRIDE_ON_GPU = 5
@@ -38,7 +38,9 @@ def selective_scan_at(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, at
 @torch.library.custom_op("mixerscope::selective_scan", mutates_args=())
 def _scan(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
     inputs = (u, dt, a, b, c, _stride(u), keep)
-    return body("selective_scan", inputs, plain_scan)(*inputs)
+    few_u, few_dt, few_b, few_c = few_documents(u, dt, b, c)
+    sample = (few_u, few_dt, a, few_b, few_c, _stride(u), keep)
+    return body("selective_scan", inputs, plain_scan, sample=sample)(*inputs)
 
 
 @torch.library.custom_op("mixerscope::selective_scan_backward", mutates_args=())
