@@ -14,11 +14,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-CHUNK = 64
+CHUNK = 32
 """Channels handled at once."""
 SMALLEST = 16
 """The least size Triton multiplies matrices at."""
-WARPS = 8
+WARPS = 4
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
