@@ -48,6 +48,9 @@ class SweepBars(Listener):
         if row.ending == "finished":
             self.progress_bars.advance(self.all, row.members)
 
+    def remark(self, text: str) -> None:
+        self.progress_bars.console.print(text, markup=False)
+
     def _bar(self, cohort: Cohort, stage: str, total: int) -> TaskID:
         """The bar of a cohort's present stage; a new stage gets a new one, so that rates are its own."""
         with self.lock:

@@ -1,5 +1,6 @@
 """Running a plan: one process, a thread and a CUDA stream per cohort in flight, the slowest cohorts first."""
 
+import os
 import queue
 import threading
 import time
@@ -14,6 +15,7 @@ from mixerscope import runs
 from mixerscope.errors import UserError
 from mixerscope.machine import Machine, torch_threads
 from mixerscope.store import make_folder, read_json
+from mixerscope.sweep.ahead import Ahead
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.sweep.cost import Timed
 from mixerscope.sweep.flight import Company, Flight, OutOfTime, Stopped
@@ -38,6 +40,8 @@ class Listener:
     def cohort_ended(self, cohort: Cohort, row: CohortRow) -> None: ...
 
     def job_ended(self, row: JobRow) -> None: ...
+
+    def remark(self, text: str) -> None: ...
 
 
 @dataclass
@@ -76,7 +80,7 @@ def execute(
     listener.sweep_started(plan)
     executor = _Executor(plan, root, _with_its_share(machine, plan.in_flight), deadline, keep_weights, listener)
     # Set here for all threads: cohorts that set it and set it back one by one would do so under each other's feet.
-    with torch_threads(machine.threads):
+    with torch_threads(machine.threads), executor.compiling():
         for job in plan.jobs:
             executor.run(job)
     return executor.outcome
@@ -100,6 +104,19 @@ class _Executor:
         self.ended: queue.Queue[tuple[Cohort, CohortRow]] = queue.Queue()
         self.flying: dict[str, threading.Thread] = {}
         self.stopping = threading.Event()
+        self.ahead: Ahead | None = None
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Compiles cohorts before their turn, with the cores that training leaves idle."""
+        if not compiles_ahead(self.machine) or not self.plan.cohorts:
+            yield
+            return
+        self.ahead = Ahead(self.plan.cohorts, self.machine, max(1, (os.cpu_count() or 1) - self.plan.in_flight))
+        try:
+            yield
+        finally:
+            self.ahead.close()
 
     def run(self, job: Job) -> None:
         waiting, begun = list(job.cohorts), 0
@@ -170,6 +187,7 @@ class _Executor:
         ending: Ending = "failed"
         reason = ""
         try:
+            self._wait_until_compiled(cohort)
             with _own_stream(self.machine):
                 runs.run_cohort(cohort.runs, self.root, progress, self.machine, self.keep_weights)
             ending = "finished"
@@ -181,6 +199,15 @@ class _Executor:
             reason = f"{type(error).__name__}: {error}"
         self.company.leave(flight)
         self.ended.put((cohort, self._row(job, flight, ending, reason)))
+
+    def _wait_until_compiled(self, cohort: Cohort) -> None:
+        if self.ahead is None:
+            return
+        while not self.ahead.is_ready(cohort, wait=0.2):
+            if self.stopping.is_set():
+                raise Stopped("interrupted")
+        if cohort.id in self.ahead.failures:
+            self.listener.remark(f"{cohort} is compiled where it is trained: {self.ahead.failures[cohort.id]}")
 
     def _row(self, job: Job, flight: Flight, ending: Ending, reason: str) -> CohortRow:
         alone = None
@@ -209,6 +236,11 @@ class _Executor:
             wall_s=sum(flight.seconds.values()),
             steps_per_s=timing["steps_per_second"] if timing else flight.rate(),
         )
+
+
+def compiles_ahead(machine: Machine) -> bool:
+    """On a CPU there are no idle cores to do it."""
+    return machine.compile and machine.device == "cuda"
 
 
 def _with_its_share(machine: Machine, in_flight: int) -> Machine:

@@ -50,6 +50,9 @@ class Lines(Listener):
     def cohort_ended(self, cohort: Cohort, row: CohortRow) -> None:
         self.say(ended_line(row))
 
+    def remark(self, text: str) -> None:
+        self.say(text)
+
     def say(self, line: str) -> None:
         sys.stderr.write(f"{time.monotonic() - self.began:7.1f} s  {line}\n")
         sys.stderr.flush()

@@ -6,6 +6,7 @@ from mixerscope.training.cohort import (
     Observer,
     Progress,
     check_stackable,
+    compile_cohort,
     train_cohort,
 )
 from mixerscope.training.objective import answer_correct, answer_likelihood, cross_entropy
@@ -19,6 +20,7 @@ __all__ = [
     "answer_correct",
     "answer_likelihood",
     "check_stackable",
+    "compile_cohort",
     "cross_entropy",
     "log_spaced",
     "train_cohort",

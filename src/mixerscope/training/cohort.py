@@ -8,7 +8,8 @@ weights it had.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,7 +22,7 @@ from mixerscope.machine import CPU, Machine, matmuls
 from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec, TrainSpec
-from mixerscope.tasks import Task
+from mixerscope.tasks import Batch
 from mixerscope.training.batches import Batches, Documents
 from mixerscope.training.memory import fitting
 from mixerscope.training.objective import answer_correct, answer_likelihood
@@ -94,39 +95,80 @@ def train_cohort(
     `dtype` is for checks in float64; left out, it is what the specs' precision says.
     """
     check_stackable(specs)
+    members = [Member(spec) for spec in specs]
+    with _settings(specs[0], machine):
+        trained = 0
+        waiting = fitting(list(range(len(specs))), specs[0], machine)
+        while waiting:
+            part = waiting.pop(0)
+
+            def seen(done: int, members: list[Member], before: int = trained, size: int = len(part)) -> None:
+                if progress is not None:  # parts one after the other count as one training
+                    progress((before * specs[0].train.steps + size * done) // len(specs), members)
+
+            try:
+                _train_stack(part, members, seen, observer, machine, dtype)
+                trained += len(part)
+            except _NoRoom:
+                if len(part) == 1:
+                    raise UserError("one model alone does not fit on the GPU; make train.batch_size smaller") from None
+                waiting = [part[: len(part) // 2], part[len(part) // 2 :], *waiting]
+    return members
+
+
+class _NoRoom(Exception):
+    """A stack needs more memory than was thought; nothing of it has been trained."""
+
+
+def compile_cohort(specs: list[RunSpec], machine: Machine) -> None:
+    """Gets training ready and trains nothing: what it takes to start is in the compiler's cache afterwards."""
+    check_stackable(specs)
+    with _settings(specs[0], machine):
+        sizes = {len(part) for part in fitting(list(range(len(specs))), specs[0], machine)}
+        for size in sizes:
+            _stack(specs[:size], _documents(specs[0], "train"), machine, None).build()
+
+
+@contextmanager
+def _settings(spec: RunSpec, machine: Machine) -> Iterator[None]:
+    with matmuls(spec.train.precision), kernels.switched(machine.kernels):
+        yield
+
+
+def _documents(spec: RunSpec, split: Literal["train", "dev"]) -> Batch:
+    if split == "train":
+        return spec.task.sample(spec.train.documents, stream(spec.data_seed, "train"), "train")
+    return spec.task.single_query().sample(spec.train.eval_documents, stream(spec.data_seed, "dev"), "dev")
+
+
+def _stack(specs: list[RunSpec], data: Batch, machine: Machine, dtype: torch.dtype | None) -> Stack:
     train = specs[0].train
     if dtype is None:
         dtype = torch.bfloat16 if train.precision == "bfloat16" else torch.float32
-    members = [Member(spec) for spec in specs]
-    with matmuls(train.precision), kernels.switched(machine.kernels):
-        first = 0
-        for part in fitting(specs, machine):
-            _train_stack(list(range(first, first + len(part))), members, progress, observer, machine, dtype)
-            first += len(part)
-    return members
+    models = [build_model(spec.model, spec.task.vocab_size, spec.seed).to(dtype) for spec in specs]
+    rates, decays = [spec.train.lr for spec in specs], [spec.train.weight_decay for spec in specs]
+    return Stack(models, rates, decays, train, Batches.of(data, train, torch.device(machine.device)), machine)
 
 
 def _train_stack(
     part: list[int],
     members: list[Member],
-    progress: Progress | None,
+    progress: Progress,
     observer: Observer | None,
     machine: Machine,
-    dtype: torch.dtype,
+    dtype: torch.dtype | None,
 ) -> None:
     started = time.perf_counter()
     specs = [members[index].spec for index in part]
-    task: Task = specs[0].task
-    train, data_seed, device = specs[0].train, specs[0].data_seed, torch.device(machine.device)
-    data = task.sample(train.documents, stream(data_seed, "train"), "train")
-    dev = task.single_query().sample(train.eval_documents, stream(data_seed, "dev"), "dev")
-    models = [build_model(spec.model, task.vocab_size, spec.seed).to(dtype) for spec in specs]
-    rates, decays = [spec.train.lr for spec in specs], [spec.train.weight_decay for spec in specs]
-    stack = Stack(models, rates, decays, train, Batches.of(data, train, device), machine)
-    stack.build()
+    data = _documents(specs[0], "train")
+    dev = Documents.of(_documents(specs[0], "dev"), torch.device(machine.device))
+    try:
+        stack = _stack(specs, data, machine, dtype)
+        stack.build()
+    except torch.OutOfMemoryError as error:
+        raise _NoRoom from error
     built = time.perf_counter()
-    cohort = _Cohort(members, part, stack, Documents.of(dev, device), train)
-    cohort.run(progress, observer)
+    _Cohort(members, part, stack, dev, specs[0].train).run(progress, observer)
     for index in part:
         members[index].data_sha256 = data.sha256()
         members[index].build_seconds = built - started
@@ -142,7 +184,7 @@ class _Cohort:
         """Which member is in which slot of the stack; without those that are done."""
         self.losses_since = 0
 
-    def run(self, progress: Progress | None, observer: Observer | None) -> None:
+    def run(self, progress: Progress, observer: Observer | None) -> None:
         looks = set(observer.steps) if observer is not None else set()
         done = 0
         self._show(done, observer)
@@ -156,8 +198,7 @@ class _Cohort:
             self._show(done, observer)
             if done == evaluation:
                 self._evaluate(done)
-            if progress is not None:
-                progress(done, self.members)
+            progress(done, self.members)
         for slot in list(self.slots):
             self._close(slot, "finished", self.train.steps)
 

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from mixerscope.errors import UserError
 from mixerscope.machine import Machine
 from mixerscope.model import Model, build_model
 from mixerscope.randomness import stream
@@ -38,18 +37,13 @@ def member_bytes(spec: RunSpec) -> int:
     return int(COPIES * parameters + BACKWARD * sum(kept.values())) + loss.element_size()
 
 
-def fitting(specs: list[RunSpec], machine: Machine) -> list[list[RunSpec]]:
-    """The runs of a cohort in as few stacks as fit on the machine one after the other; one stack on a CPU."""
+def fitting(members: list[int], spec: RunSpec, machine: Machine) -> list[list[int]]:
+    """Members like `spec` in as few parts as fit on the machine one after the other; in one on a CPU."""
     if machine.device == "cpu":
-        return [specs]
+        return [members]
     room = machine.memory_gib * 2**30 if machine.memory_gib else SHARE * torch.cuda.mem_get_info()[0]
-    each = member_bytes(specs[0])
-    most = int(room // each)
-    if most < 1:
-        raise UserError(
-            f"one model alone needs about {each / 2**30:.1f} GiB and {room / 2**30:.1f} GiB are free;"
-            " make train.batch_size or model.width smaller"
-        )
-    stacks = -(-len(specs) // most)
-    size = -(-len(specs) // stacks)
-    return [specs[start : start + size] for start in range(0, len(specs), size)]
+    # One model at a time is always tried: the estimate has margins.
+    most = max(1, int(room // member_bytes(spec)))
+    parts = -(-len(members) // most)
+    size = -(-len(members) // parts)
+    return [members[start : start + size] for start in range(0, len(members), size)]

@@ -1,0 +1,66 @@
+"""Compiling before it is one's turn: the processes, and what happens when they cannot."""
+
+import pytest
+
+from mixerscope.machine import Machine
+from mixerscope.sweep import Listener, execute, load_runs, make_plan
+from mixerscope.sweep.ahead import Ahead
+from mixerscope.sweep.cohorts import group
+from mixerscope.sweep.plan import Imagined
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    """The compiler takes half a minute even for these models; all around it is the same without."""
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+
+
+def test_every_cohort_has_its_turn_and_then_the_processes_are_gone(sweep_file):
+    cohorts = group(load_runs(str(sweep_file())))
+    ahead = Ahead(cohorts, Machine(compile=True), processes=1)
+    assert all(ahead.is_ready(cohort, wait=60) for cohort in cohorts)
+    assert ahead.failures == {}
+    ahead.close()
+    assert [process.poll() is not None for process in ahead.processes] == [True]
+
+
+def test_what_cannot_be_compiled_says_why_and_keeps_nobody_waiting(sweep_file):
+    cohorts = group(load_runs(str(sweep_file())))
+    ahead = Ahead(cohorts, Imagined("cuda", compile=True), processes=1)
+    assert all(ahead.is_ready(cohort, wait=60) for cohort in cohorts)
+    ahead.close()
+    assert set(ahead.failures) == {cohort.id for cohort in cohorts}
+    assert all("no CUDA device" in reason for reason in ahead.failures.values())
+
+
+def test_closing_keeps_nobody_waiting(sweep_file):
+    cohorts = group(load_runs(str(sweep_file())))
+    ahead = Ahead(cohorts, Machine(compile=True), processes=1)
+    ahead.close()
+    assert all(ahead.is_ready(cohort, wait=5) for cohort in cohorts)
+
+
+def test_a_cohort_that_could_not_be_compiled_ahead_is_trained_all_the_same(sweep_file, tmp_path, monkeypatch):
+    class Never(Ahead):
+        def __init__(self, cohorts, machine, processes):
+            super().__init__(cohorts, machine, 0)
+            self.failures = {cohort.id: "out of order" for cohort in cohorts}
+            for event in self.ready.values():
+                event.set()
+
+    said = []
+
+    class Noting(Listener):
+        def remark(self, text):
+            said.append(text)
+
+    monkeypatch.setattr("mixerscope.sweep.execute.Ahead", Never)
+    monkeypatch.setattr("mixerscope.sweep.execute.compiles_ahead", lambda machine: True)
+    runs = load_runs(str(sweep_file()))
+    machine = Machine()
+    outcome = execute(make_plan(runs, tmp_path / "out", machine), tmp_path / "out", machine, listener=Noting())
+    assert [row.ending for row in outcome.cohorts] == ["finished", "finished"]
+    assert sorted(said) == [
+        "attention d=8 x2 is compiled where it is trained: out of order",
+        "based d=8 x2 is compiled where it is trained: out of order",
+    ]
