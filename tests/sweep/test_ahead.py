@@ -1,5 +1,7 @@
 """Compiling before it is one's turn: the processes, and what happens when they cannot."""
 
+import importlib
+
 import pytest
 
 from mixerscope.machine import Machine
@@ -54,8 +56,9 @@ def test_a_cohort_that_could_not_be_compiled_ahead_is_trained_all_the_same(sweep
         def remark(self, text):
             said.append(text)
 
-    monkeypatch.setattr("mixerscope.sweep.execute.Ahead", Never)
-    monkeypatch.setattr("mixerscope.sweep.execute.compiles_ahead", lambda machine: True)
+    executor = importlib.import_module("mixerscope.sweep.execute")  # the package has a function of this name
+    monkeypatch.setattr(executor, "Ahead", Never)
+    monkeypatch.setattr(executor, "compiles_ahead", lambda machine: True)
     runs = load_runs(str(sweep_file()))
     machine = Machine()
     outcome = execute(make_plan(runs, tmp_path / "out", machine), tmp_path / "out", machine, listener=Noting())
