@@ -6,6 +6,7 @@ device, so that it needs nothing from the host: on a GPU it is captured as a CUD
 
 import math
 import threading
+from collections import deque
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,10 @@ OWN_LAUNCH = 2**20
 with the others would take longer."""
 ALIGNED = 4
 """Rows of parameters start at multiples of 16 bytes, which fast kernels ask for."""
+
+LAUNCHED_AHEAD = 4
+"""Graphs that wait on the device at most: the launch that finds the device's queue full would wait in it with the
+driver's lock in its hands, and every other cohort's thread would wait for that lock."""
 
 _building = threading.Lock()
 """Cohorts in other threads go on training while one compiles or captures, but none does so beside it."""
@@ -91,6 +96,7 @@ class Stack:
 
             self._losses = compiled(self._stacked_loss)
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        self._launched: deque[torch.cuda.Event] = deque()
 
     @property
     def steps_at_once(self) -> int:
@@ -119,6 +125,10 @@ class Stack:
             together = self._together(end)
             self._graph(length, together).replay()
             self.done += together
+            self._launched.append(torch.cuda.Event(blocking=True))
+            self._launched[-1].record()
+            if len(self._launched) > LAUNCHED_AHEAD:
+                self._launched.popleft().synchronize()
 
     def build(self) -> None:
         """Gets ready for the first step, where that takes time; `advance` would do it too."""
