@@ -4,12 +4,11 @@ On a GPU a training step of K stacked models costs
 
     layers x LAUNCH  +  K x parameters x PARAMETER  +  K x tokens x width x layers x ELEMENT  seconds:
 
-kernels too short to fill the chip, memory traffic of the optimiser, and the mixers themselves. PARAMETER is chosen,
-since parameters and width grow together; the rest is a least-squares fit to 23 rates measured on one H200
-(associative recall, 35 tokens, batch 32, 2 layers, widths 16 to 256, K = 7 and once 21, compiled, TF32). It is 3 %
-off at most on the rates it was fitted to, and untested elsewhere; Based and BaseConv have two rates each, as many as
-they have coefficients. What else was measured and what was guessed is said below. Once cohorts of a sweep have been
-timed, `Calibration` corrects the estimate by what they took.
+kernels too short to fill the chip, memory traffic of the optimiser, and the mixers themselves. LAUNCH is such that the
+rates measured on one H200 at width 64 are met (associative recall, 35 tokens, batch 32, 2 layers, K = 7, compiled,
+TF32; `benchmarks/results/training_cuda_tf32_compiled.json`); PARAMETER is chosen, and ELEMENT is three quarters of what
+fitted rates of an earlier trainer at widths 16 to 256. What else was measured and what was guessed is said below. Once
+cohorts of a sweep have been timed, `Calibration` corrects the estimate by what they took.
 """
 
 import math
@@ -26,15 +25,15 @@ from mixerscope.sweep.cohorts import Cohort
 PARAMETER = 3.0e-11
 # Architecture: seconds per layer and step, seconds per token and channel and layer.
 GPU = {
-    "attention": (216e-6, 122e-12),
-    "base_conv": (186e-6, 143e-12),
-    "based": (214e-6, 109e-12),
-    "deltanet": (383e-6, 310e-12),
-    "h3": (385e-6, 609e-12),
-    "hyena": (321e-6, 224e-12),
-    "mamba": (249e-6, 284e-12),
+    "attention": (172e-6, 92e-12),
+    "base_conv": (121e-6, 107e-12),
+    "based": (141e-6, 82e-12),
+    "deltanet": (393e-6, 233e-12),
+    "h3": (109e-6, 457e-12),
+    "hyena": (229e-6, 168e-12),
+    "mamba": (156e-6, 213e-12),
 }
-UNMEASURED = GPU["h3"]
+UNMEASURED = GPU["deltanet"]
 """An architecture nobody timed counts as the slowest of those that were."""
 NOT_COMPILED = 2.0
 """Measured: 1.4 to 3.3."""
@@ -43,7 +42,7 @@ STRICT_FLOAT32 = 1.5
 PLAIN_KERNELS = 2.0
 """A guess over all architectures; for Mamba 3 to 7 was measured."""
 COMPILE_SECONDS = 20.0
-"""Measured alone, nothing cached: 10 to 20 for attention and Mamba; others take longer."""
+"""Measured alone, nothing cached: 12 to 23."""
 BUILD_SECONDS = 3.0
 """A guess."""
 # Width: how much faster four cohorts together are than one after another; narrow models leave more of the chip idle.
