@@ -256,6 +256,8 @@ def _own_stream(machine: Machine) -> Iterator[None]:
     if machine.device == "cpu":
         yield
         return
-    with torch.cuda.stream(torch.cuda.Stream()):
+    # Captured steps have the priority of the stream that captured them, an ordinary one. What is launched one by one,
+    # building, evaluating, intervening, goes before them: it is little, and its thread waits for it.
+    with torch.cuda.stream(torch.cuda.Stream(priority=-1)):
         yield
         torch.cuda.current_stream().synchronize()
