@@ -33,8 +33,11 @@ def test_a_sweep_makes_its_runs_and_a_second_call_finds_them(cli, sweep_file, tm
     assert "4 runs, 0 of them finished; to do: 2 cohorts in 1 jobs" in err
     assert "job 1: 2 cohorts, float32" in out
     assert len([line for line in out.splitlines() if line.endswith(" finished")]) == 2
+    first = out
     code, out, err = cli(*words)
-    assert (code, out) == (0, "")
+    assert code == 0
+    assert "job 1" not in out
+    assert [line for line in out.splitlines() if line.startswith(("attention", "based"))] == first.splitlines()[1:5]
     assert "4 of them finished; to do: 0 cohorts" in err
     code, out, _ = cli(*words, "--set", "seed=7")
     assert code == 0
