@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from mixerscope.training.stack import Stack
+from mixerscope.training.stack import Stack, stacked_loss
 
 UPDATE_PASSES = 7
 """Reads of weights, two moments and gradients, writes of weights and moments: what an update cannot do without."""
@@ -36,7 +36,7 @@ def _seconds(work: Callable[[], object], times: int = 10) -> float:
 
 def demand(stack: Stack) -> dict[str, float]:
     """Of one step of all models: operations in matrix products, and bytes that the update and the gradients move."""
-    stack._losses = stack._stacked_loss  # what was compiled hides its operations
+    stack._losses = stacked_loss(stack.template)  # what was compiled hides its operations
     with FlopCounterMode(display=False) as counter:
         stack._step(stack._length(0))
     gradients = 2 * stack.flat.numel()  # written once, read by the update, which is counted there; laid in a row

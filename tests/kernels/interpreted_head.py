@@ -3,12 +3,9 @@
 import pytest
 import torch
 
-from mixerscope import kernels
 from mixerscope.kernels import head as fast
 from mixerscope.tasks import UNSCORED
 from mixerscope.training import head as plain
-from mixerscope.training import train_cohort
-from tests.conftest import tiny_spec
 
 
 def error(found, expected):
@@ -95,14 +92,3 @@ def test_a_member_that_has_diverged_harms_no_other():
     assert loss.isnan().tolist() == [True, False]
     for a, b in zip(fast.backward(grad, x, table, targets, total, UNSCORED, True), expected, strict=True):
         assert torch.equal(a[1], b[1])
-
-
-def test_training_with_kernels_is_training_without():
-    spec = tiny_spec("attention", warmup=0.0, weight_decay=0.1)
-    specs = [spec, spec.changed(seed=1, train=spec.train.changed(lr=1e-3, weight_decay=0.0))]
-    with kernels.switched("plain"):
-        expected = train_cohort(specs)
-    for member, other in zip(train_cohort(specs), expected, strict=True):
-        for name, weight in other.weights.items():
-            torch.testing.assert_close(member.weights[name], weight, rtol=1e-4, atol=1e-5)
-    assert all("kernel" in kernels.used()[name] for name in ("head_loss", "head_loss_backward"))

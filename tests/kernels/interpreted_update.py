@@ -1,4 +1,4 @@
-"""The kernels of an update against their plain bodies in float64; `test_interpreted.py` runs this file."""
+"""The kernels of an update against plain bodies in float64, and a whole training; `test_interpreted.py` runs this."""
 
 import pytest
 import torch
@@ -53,4 +53,5 @@ def test_training_with_kernels_is_training_without():
     for member, other in zip(train_cohort(specs), expected, strict=True):
         for name, weight in other.weights.items():
             torch.testing.assert_close(member.weights[name], weight, rtol=1e-4, atol=1e-5)
-    assert all("kernel" in kernels.used()[name] for name in ("add_rows", "adamw"))
+    everything = ("head_loss", "head_loss_backward", "add_rows", "adamw")
+    assert all("kernel" in kernels.used()[name] for name in everything)

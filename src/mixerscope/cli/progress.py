@@ -104,15 +104,8 @@ class RateColumn(ProgressColumn):
         return Text(rate_text(task.completed / elapsed) if elapsed else "")
 
 
-@contextmanager
-def following(label: str) -> Iterator[Follower]:
-    """What a run should be given as `progress`, for as long as the block lasts."""
-    console = remarks()
-    if not console.is_terminal:
-        lines = Lines(label, console)
-        yield lines
-        lines.close()
-        return
+def bars_on(console: Console) -> Progress:
+    """Bars with a label, how far they are, how fast, how long still, and a note."""
     columns = (
         SpinnerColumn(finished_text="✓"),
         TextColumn("{task.description}", markup=False),
@@ -122,7 +115,19 @@ def following(label: str) -> Iterator[Follower]:
         TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[note]}", markup=False),
     )
-    with Progress(*columns, console=console, refresh_per_second=5) as progress:
+    return Progress(*columns, console=console, refresh_per_second=5)
+
+
+@contextmanager
+def following(label: str) -> Iterator[Follower]:
+    """What a run should be given as `progress`, for as long as the block lasts."""
+    console = remarks()
+    if not console.is_terminal:
+        lines = Lines(label, console)
+        yield lines
+        lines.close()
+        return
+    with bars_on(console) as progress:
         bars = Bars(label, progress)
         yield bars
         bars.close()

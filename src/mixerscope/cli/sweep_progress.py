@@ -4,18 +4,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, TaskID
 
 from mixerscope.cli.console import remarks
-from mixerscope.cli.progress import LABELS, RateColumn
+from mixerscope.cli.progress import LABELS, bars_on
 from mixerscope.sweep import Cohort, Listener, Plan
 from mixerscope.sweep.table import CohortRow
 from mixerscope.sweep.text import ended_line, summary
@@ -71,14 +63,5 @@ def following_sweep(plan: Plan) -> Iterator[Listener]:
     if not console.is_terminal:
         yield Lines()
         return
-    columns = (
-        SpinnerColumn(finished_text="✓"),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        RateColumn(),
-        TimeRemainingColumn(compact=True),
-        TextColumn("{task.fields[note]}", markup=False),
-    )
-    with Progress(*columns, console=console, refresh_per_second=5) as progress:
+    with bars_on(console) as progress:
         yield SweepBars(progress, sum(len(cohort) for cohort in plan.cohorts))

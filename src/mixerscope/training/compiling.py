@@ -79,6 +79,7 @@ class CutLongSums(CustomGraphPass):
             b = call(aten.reshape.default, node.args[1], [batch * parts, each, columns])
             product = call(aten.bmm.default, a, b)
             total = call(aten.sum.dim_IntList, call(aten.reshape.default, product, [batch, parts, rows, columns]), [1])
+        total.meta.update(node.meta)  # a product that takes this one as a factor asks for its shape
         node.replace_all_uses_with(total)
         graph.erase_node(node)
 

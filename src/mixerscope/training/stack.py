@@ -7,6 +7,7 @@ device, so that it needs nothing from the host: on a GPU it is captured as a CUD
 import math
 import threading
 from collections import deque
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -90,11 +91,11 @@ class Stack:
         self.done = 0
         """The same number on the host."""
         self.loss_sum = torch.zeros(len(models), dtype=torch.float64, device=device)
-        self._losses = self._stacked_loss
+        self._losses = stacked_loss(self.template)
         if machine.compile:
             from mixerscope.training.compiling import compiled
 
-            self._losses = compiled(self._stacked_loss)
+            self._losses = compiled(self._losses)
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
         self._launched: deque[torch.cuda.Event] = deque()
 
@@ -165,16 +166,6 @@ class Stack:
     def _length(self, step: int) -> int:
         return self.batches.lengths[step % self.batches.count]
 
-    def _stacked_loss(
-        self, params: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor, read: Tensor, targets: Tensor
-    ) -> Tensor:
-        """[k] for rows [k, b, t, d]."""
-
-        def of_one(params: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor) -> Tensor:
-            return functional_call(self.template, (params, buffers), (rows, read, targets))
-
-        return torch.vmap(of_one)(params, buffers, rows)
-
     def _step(self, length: int) -> None:
         batch = self.counter % self.batches.count
         tokens, read, targets, order = (
@@ -226,6 +217,24 @@ class Stack:
         with torch.no_grad():
             for tensor, value in zip(state, before, strict=True):
                 tensor.copy_(value)
+
+
+def stacked_loss(template: _Loss) -> Callable[..., Tensor]:
+    """The function from parameters, buffers and rows [k, ...] to losses [k].
+
+    Not a method: a stack that held a function that holds the stack would keep its memory until Python next collects
+    garbage, and the stack after it would find no room.
+    """
+
+    def losses(
+        params: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor, read: Tensor, targets: Tensor
+    ) -> Tensor:
+        def of_one(params: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor) -> Tensor:
+            return functional_call(template, (params, buffers), (rows, read, targets))
+
+        return torch.vmap(of_one)(params, buffers, rows)
+
+    return losses
 
 
 def _factors(train: TrainSpec, step: int) -> tuple[float, float, float]:

@@ -1,0 +1,114 @@
+"""Batches: which documents in which order, how many positions of them, and that cutting the rest changes nothing."""
+
+import pytest
+import torch
+
+from mixerscope.randomness import stream
+from mixerscope.spec import RunSpec, TrainSpec
+from mixerscope.tasks import UNSCORED, Batch
+from mixerscope.training import batches as module
+from mixerscope.training import train_cohort
+from mixerscope.training.batches import Batches, Documents
+
+CPU = torch.device("cpu")
+
+
+def documents(needed: list[int], width: int = 90) -> Batch:
+    """Documents whose last scored position leaves just so many positions to compute; token 7 i + t, for a name."""
+    tokens = (7 * torch.arange(len(needed))[:, None] + torch.arange(width)) % 23
+    targets = torch.full((len(needed), width), UNSCORED)
+    for document, count in enumerate(needed):
+        targets[document, count - 1] = 1
+    return Batch(tokens, targets)
+
+
+def batches_of(data: Batch, *, size: int, steps: int) -> Batches:
+    return Batches.of(data, TrainSpec(steps=steps, batch_size=size), CPU)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "steps", "distinct"),
+    [
+        (12, 4, 30, 3),  # one round and again
+        (10, 4, 30, 5),  # two rounds until a batch begins at a batch's first document again
+        (7, 4, 30, 7),
+        (3, 8, 30, 3),  # a batch holds some documents more than once
+        (12, 4, 2, 2),  # not even one round
+        (7, 4, 5, 5),
+    ],
+)
+def test_step_i_reads_the_documents_in_their_order(count: int, size: int, steps: int, distinct: int):
+    data = documents([20 + i for i in range(count)])
+    read, targets = data.scored()
+    batches = batches_of(data, size=size, steps=steps)
+    assert batches.count == distinct == len(batches.tokens)
+    for step in range(steps):
+        rows = [(step * size + i) % count for i in range(size)]
+        at = step % batches.count
+        assert torch.equal(batches.tokens[at], data.tokens[rows])
+        assert torch.equal(batches.read[at], read[rows])
+        assert torch.equal(batches.targets[at], targets[rows])
+
+
+@pytest.mark.parametrize(
+    ("needed", "lengths"),
+    [
+        ([80, 41, 40, 21, 20, 5, 3, 79], (80, 80, 40, 40, 20, 20, 20, 80)),  # an eighth, 10, is too short to pay
+        ([67, 34, 33, 17, 16, 1], (67, 34, 34, 17, 17, 17)),  # halves are rounded up
+        ([31, 16, 15], (31, 16, 16)),
+        ([30, 2], (30, 30)),
+        ([9, 2], (9, 9)),
+    ],
+)
+def test_lengths_are_the_longest_needed_and_its_halves(needed: list[int], lengths: tuple[int, ...]):
+    assert batches_of(documents(needed), size=1, steps=100).lengths == lengths
+
+
+def test_a_batch_is_as_long_as_its_longest_document_needs():
+    assert batches_of(documents([64, 3, 3, 33, 20, 32, 2, 9]), size=2, steps=100).lengths == (64, 64, 32, 16)
+
+
+def test_positions_that_only_fill_up_a_row_of_queries_do_not_count():
+    """A document with fewer queries than others repeats position 0 unscored; nothing behind its last is needed."""
+    data = documents([20, 64])
+    data.targets[0, 5] = 1
+    batches = batches_of(data, size=1, steps=2)
+    assert batches.read.shape == (2, 1, 2)
+    assert batches.lengths == (32, 64)
+
+
+def test_order_sorts_the_tokens_that_a_step_reads():
+    batches = batches_of(documents([64, 3, 3, 33, 20, 32, 2, 9]), size=2, steps=100)
+    for number, length in enumerate(batches.lengths):
+        tokens = batches.tokens[number, :, :length].flatten()
+        order = batches.order[number, : len(tokens)].long()
+        assert torch.equal(order.sort().values, torch.arange(len(tokens)))
+        assert torch.equal(tokens[order], tokens.sort().values)
+        for token in range(23):  # within a token in the order of the text, so that sums are always taken alike
+            places = order[tokens[order] == token]
+            assert torch.equal(places, places.sort().values)
+
+
+def test_documents_hold_what_scoring_needs():
+    data = documents([20, 64])
+    scored = Documents.of(data, CPU)
+    assert torch.equal(scored.tokens, data.tokens)
+    assert scored.read.tolist() == [[19], [63]]
+    assert scored.targets.tolist() == [[1], [1]]
+
+
+@pytest.mark.parametrize("architecture", ["attention", "mamba"])
+def test_cut_batches_train_the_weights_that_whole_ones_do(architecture: str, monkeypatch):
+    train = {"steps": 6, "batch_size": 2, "documents": 12, "eval_every": 6, "eval_documents": 4, "warmup": 0.0}
+    model = {"architecture": architecture, "width": 8, "layers": 1}
+    spec = RunSpec.model_validate({"task": "atr:paper-l10", "model": model, "train": train})
+    specs = [spec, spec.changed(seed=1)]
+    data = spec.task.sample(spec.train.documents, stream(spec.data_seed, "train"), "train")
+    lengths = Batches.of(data, spec.train, CPU).lengths
+    assert len(set(lengths)) > 1, "nothing but the longest is cut, so little is compared"
+    assert max(lengths) < data.tokens.shape[1]
+    cut = train_cohort(specs, dtype=torch.float64)
+    monkeypatch.setattr(module, "_rounded", lambda needed: (data.tokens.shape[1],) * len(needed))
+    for member, want in zip(cut, train_cohort(specs, dtype=torch.float64), strict=True):
+        for name, weight in want.weights.items():
+            torch.testing.assert_close(member.weights[name], weight, rtol=0, atol=1e-9)

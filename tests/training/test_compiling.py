@@ -1,0 +1,172 @@
+"""Compiled training: which sums are cut, that this changes no number, and that a compiled stack keeps its members."""
+
+import pytest
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from mixerscope.machine import Machine
+from mixerscope.training import cohort, compile_cohort, compiling, train_cohort
+from mixerscope.training.compiling import CutLongSums, number_of_parts
+from mixerscope.training.stack import Stack
+from tests.conftest import tiny_spec
+
+aten = torch.ops.aten
+COMPILED = Machine(compile=True)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "parts"),
+    [
+        # Gradients of weights in seven models of width 64, over 32 documents of 35 tokens.
+        ((7, 192, 1120), (7, 1120, 64), 7),
+        ((7, 256, 1120), (7, 1120, 64), 5),
+        ((7, 64, 1120), (7, 1120, 64), 14),  # 20 parts would fill the processors, but be shorter than pays
+        ((7, 16, 1120), (7, 1120, 16), 14),
+        ((21, 192, 1120), (21, 1120, 64), 4),  # with three times the models, 3 would do, if it divided the sum
+        # What is large enough or short enough as it is.
+        ((7, 768, 1120), (7, 1120, 256), 1),
+        ((7, 1120, 64), (7, 64, 192), 1),
+        ((7, 64, 508), (7, 508, 64), 1),
+        # Lengths that cannot be cut into equal parts at all, or only into parts that fast kernels would refuse.
+        ((7, 64, 1123), (7, 1123, 64), 1),
+        ((7, 64, 1118), (7, 1118, 64), 1),
+    ],
+)
+def test_a_sum_is_cut_into_the_fewest_parts_that_keep_a_gpu_busy(left, right, parts: int):
+    assert number_of_parts(torch.Size(left), torch.Size(right)) == parts
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
+
+
+class Products(fx.Interpreter):
+    """Runs a graph and notes the shapes of its products, and whether their factors lie where the inputs do."""
+
+    def __init__(self, module: fx.GraphModule, inputs: list[Tensor]) -> None:
+        super().__init__(module)
+        self.shapes: list[tuple[int, ...]] = []
+        self.copies = 0
+        places = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+        self.is_copy = lambda tensor: tensor.untyped_storage().data_ptr() not in places
+
+    def call_function(self, target, args, kwargs):
+        if target is aten.bmm.default:
+            self.shapes.append(tuple(args[0].shape))
+            self.copies += sum(map(self.is_copy, args))
+        return super().call_function(target, args, kwargs)
+
+
+def after_cutting(function, *inputs: Tensor) -> tuple[Tensor, Products]:
+    module = make_fx(function, tracing_mode="fake")(*inputs)
+    CutLongSums()(module.graph)
+    module.graph.lint()
+    module.recompile()
+    products = Products(module, list(inputs))
+    return products.run(*inputs), products
+
+
+@pytest.mark.parametrize(
+    ("models", "terms", "rows", "columns", "parts"), [(2, 512, 24, 8, 8), (1, 640, 8, 16, 10), (7, 560, 192, 64, 7)]
+)
+def test_a_gradient_of_a_weight_is_cut_and_has_the_same_numbers(
+    models: int, terms: int, rows: int, columns: int, parts: int
+):
+    def gradient(of_output: Tensor, x: Tensor) -> Tensor:
+        return aten.bmm(of_output.mT, x) + 1
+
+    inputs = random(models, terms, rows), random(models, terms, columns)
+    found, products = after_cutting(gradient, *inputs)
+    assert products.shapes == [(models * parts, rows, terms // parts)]
+    assert products.copies == 0
+    torch.testing.assert_close(found, inputs[0].mT @ inputs[1] + 1, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("which", ["left", "right"])
+def test_what_would_have_to_be_copied_is_left_alone(which: str):
+    """A row of the left factor, or a column of the right, that lies in one piece: the parts of a sum do not."""
+    left = random(2, 24, 512) if which == "left" else random(2, 512, 24).mT
+    right = random(2, 8, 512).mT if which == "right" else random(2, 512, 8)
+    assert number_of_parts(left.shape, right.shape) > 1
+    found, products = after_cutting(lambda a, b: aten.bmm(a, b), left, right)
+    assert products.shapes == [(2, 24, 512)]
+    torch.testing.assert_close(found, left @ right, rtol=1e-12, atol=1e-12)
+
+
+def test_only_long_sums_are_cut_and_every_use_of_them_sees_the_result():
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        long = aten.bmm(x.mT, y)
+        return aten.bmm(long, long), long * 2
+
+    x, y = random(2, 512, 8), random(2, 512, 8)
+    (product, doubled), products = after_cutting(function, x, y)
+    assert products.shapes == [(16, 8, 64), (2, 8, 8)]
+    torch.testing.assert_close(doubled, 2 * (x.mT @ y), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(product, (x.mT @ y) @ (x.mT @ y), rtol=1e-12, atol=1e-9)
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """All that is done for compiled stacks, without waiting for the compiler; returns how many there were."""
+    asked = []
+    monkeypatch.setattr(compiling, "compiled", lambda function: asked.append(function) or function)
+    return asked
+
+
+def test_a_compiled_stack_keeps_its_size_and_those_who_leave_harm_no_other(uncompiled, monkeypatch):
+    spec = tiny_spec("attention", schedule="constant", warmup=0.0, steps=9)
+    specs = [spec.changed(seed=i, train=spec.train.changed(lr=lr)) for i, lr in enumerate((1e-3, 1e300, 1e-2))]
+    eager = train_cohort(specs, dtype=torch.float64)
+    shown = []
+    observer = cohort.Observer((2, 9), lambda step, weights: shown.append((step, sorted(weights))))
+    monkeypatch.setattr(Stack, "keep", lambda stack, slots: pytest.fail("a compiled stack was made smaller"))
+    members = train_cohort(specs, observer=observer, machine=COMPILED, dtype=torch.float64)
+    assert len(uncompiled) == 1
+    assert [member.outcome for member in members] == ["finished", "diverged", "finished"]
+    assert shown == [(2, [0, 1, 2]), (9, [0, 2])]
+    for member, want in zip(members, eager, strict=True):
+        assert (member.outcome, member.steps) == (want.outcome, want.steps)
+        assert [point.step for point in member.history] == [point.step for point in want.history]
+        for name, weight in want.weights.items():
+            torch.testing.assert_close(member.weights[name], weight, rtol=1e-8, atol=1e-10, equal_nan=True)
+
+
+def test_a_member_that_has_reached_its_accuracy_keeps_the_weights_of_that_step(uncompiled):
+    train = {"steps": 9, "eval_documents": 500, "stop_at_accuracy": 1e-9, "schedule": "constant", "warmup": 0.0}
+    specs = [tiny_spec("attention", **train).changed(seed=seed) for seed in range(4)]
+    eager = train_cohort(specs, dtype=torch.float64)
+    assert len({member.steps for member in eager}) > 1, "all leave at once, so nobody stays in the stack"
+    for member, want in zip(train_cohort(specs, machine=COMPILED, dtype=torch.float64), eager, strict=True):
+        assert (member.outcome, member.steps) == (want.outcome, want.steps)
+        for name, weight in want.weights.items():
+            torch.testing.assert_close(member.weights[name], weight, rtol=1e-8, atol=1e-10)
+
+
+def test_compiling_ahead_builds_a_stack_of_each_size_and_trains_none(uncompiled, monkeypatch):
+    built = []
+    monkeypatch.setattr(cohort, "fitting", lambda *_: [[0, 1], [2, 3], [4]])
+    monkeypatch.setattr(Stack, "build", lambda stack: built.append(len(stack.flat)))
+    monkeypatch.setattr(Stack, "advance", lambda stack, steps: pytest.fail("trained"))
+    spec = tiny_spec("attention")
+    compile_cohort([spec.changed(seed=seed) for seed in range(5)], COMPILED)
+    assert sorted(built) == [1, 2]
+    assert len(uncompiled) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler, about itself
+def test_a_compiled_cohort_trains_the_weights_that_an_eager_one_does(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # where nothing is known from last time
+    cut = []
+    do_cut = CutLongSums._cut
+    monkeypatch.setattr(CutLongSums, "_cut", staticmethod(lambda *args: cut.append(args[-1]) or do_cut(*args)))
+    spec = tiny_spec("attention", warmup=0.0, batch_size=128, documents=256, steps=3)
+    spec = spec.changed(model=spec.model.changed(layers=1))
+    specs = [spec, spec.changed(seed=1, train=spec.train.changed(lr=1e-2, weight_decay=0.1))]
+    members = train_cohort(specs, machine=COMPILED, dtype=torch.float64)
+    assert cut, "no sum was long enough"
+    for member, want in zip(members, train_cohort(specs, dtype=torch.float64), strict=True):
+        assert member.history[-1].loss == pytest.approx(want.history[-1].loss, rel=1e-9)
+        for name, weight in want.weights.items():
+            torch.testing.assert_close(member.weights[name], weight, rtol=1e-8, atol=1e-10)
