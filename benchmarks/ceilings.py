@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from mixerscope.machine import matmuls
 from mixerscope.training.stack import Stack, stacked_loss
 
 UPDATE_PASSES = 7
@@ -15,10 +16,10 @@ UPDATE_PASSES = 7
 
 def ceilings(precision: str) -> dict[str, float]:
     """Measured here and now: floating-point operations a second of a large matrix product, bytes a second of a copy."""
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     size = 8192
     a = torch.randn(size, size, device="cuda")
-    flops = 2 * size**3 / _seconds(lambda: a @ a)
+    with matmuls(precision):
+        flops = 2 * size**3 / _seconds(lambda: a @ a)
     large = torch.empty(2**30 // 4, device="cuda")
     copied = torch.empty_like(large)
     return {"flop_per_s": flops, "byte_per_s": 2 * 2**30 / _seconds(lambda: copied.copy_(large))}

@@ -119,3 +119,8 @@ def test_what_is_compiled_for_a_gpu_is_not_called_repeatable(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     machines = [Machine(), Machine(compile=True), Machine("cuda"), Machine("cuda", compile=True)]
     assert [machine.repeatable for machine in machines] == [True, True, True, False]
+
+
+def test_room_for_a_cohort_is_more_than_nothing():
+    with pytest.raises(UserError, match="memory_gib = 0 should be more than 0"):
+        Machine(memory_gib=0.0)

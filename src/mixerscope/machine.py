@@ -31,6 +31,8 @@ class Machine:
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise UserError(f"threads = {self.threads} should be at least 1")
+        if self.memory_gib is not None and self.memory_gib <= 0:
+            raise UserError(f"memory_gib = {self.memory_gib:g} should be more than 0")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise UserError("torch finds no CUDA device here; train on the CPU, which is the default")
 

@@ -132,9 +132,11 @@ class Stack:
                 self._launched.popleft().synchronize()
 
     def build(self) -> None:
-        """Gets ready for the first step, where that takes time; `advance` would do it too."""
+        """Gets ready for steps of every length, where that takes time and memory; `advance` would do it too."""
         if self.device.type == "cuda":
-            self._graph(self._length(self.done), self._together(self.done + UNROLLED))
+            lengths = sorted(set(self.batches.lengths), reverse=True)  # what needs most memory first
+            for length in lengths:
+                self._graph(length, self._together(self.done + UNROLLED) if len(lengths) == 1 else 1)
 
     def weights(self, slot: int) -> dict[str, Tensor]:
         """A copy of one member's parameters and buffers, on the CPU."""
