@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from mixerscope.machine import matmuls
-from mixerscope.training.stack import Stack, stacked_loss
+from mixerscope.training.stack import UNROLLED, Stack, stacked_loss
 
 UPDATE_PASSES = 7
 """Reads of weights, two moments and gradients, writes of weights and moments: what an update cannot do without."""
@@ -45,7 +45,7 @@ def demand(stack: Stack) -> dict[str, float]:
     return {"flop": float(counter.get_total_flops()), "update_bytes": float(moved)}
 
 
-def profile(stack: Stack, steps: int = 20) -> dict[str, object]:
+def profile(stack: Stack, steps: int = 3 * UNROLLED) -> dict[str, object]:
     """Kernels a step, the time they take, and which take most of it."""
     stack.advance(steps)
     torch.cuda.synchronize()

@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     stack_module.LAUNCHED_AHEAD = options.launched_ahead
-    spec = published_spec(options.architecture, options.width)
+    spec = published_spec(options.architecture, options.width, options.precision)
     spec = spec.changed(train=spec.train.changed(steps=500_000))  # more than anybody waits for
     machine = Machine("cuda", compile=options.compile)
     rows: list[dict[str, float]] = []

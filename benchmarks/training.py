@@ -8,6 +8,7 @@ host, the loss read and the cache emptied at each step), all in one run; and how
 
 import argparse
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -21,19 +22,21 @@ from mixerscope.machine import Machine, matmuls
 from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
+from mixerscope.sweep.ahead import Ahead
+from mixerscope.sweep.cohorts import Cohort
 from mixerscope.training import train_cohort
 from mixerscope.training.batches import Batches
 from mixerscope.training.stack import UNROLLED, Stack
 
 RESULTS = Path(__file__).parent / "results"
 ARCHITECTURES = ("attention", "based", "base_conv", "mamba", "hyena", "deltanet", "h3")
-WIDTHS = (16, 64, 256)
+WIDTHS = (16, 32, 64, 128, 256)
 RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 
 
-def published_spec(architecture: str, width: int) -> RunSpec:
+def published_spec(architecture: str, width: int, precision: str) -> RunSpec:
     """Associative recall as published; fewer documents, which changes no step's cost."""
-    train = {"documents": 32 * 200}
+    train = {"documents": 32 * 200, "precision": precision}
     return RunSpec.model_validate(
         {"task": "ar", "model": {"architecture": architecture, "width": width}, "train": train}
     )
@@ -79,10 +82,10 @@ def make_stack(spec: RunSpec, count: int, machine: Machine) -> Stack:
     return Stack(models, rates, [0.0] * count, spec.train, batches, machine)
 
 
-def cohort_row(spec: RunSpec, machine: Machine, seconds: float, limits: dict[str, float]) -> dict[str, Any]:
-    """Steps a second of seven models, the seconds before the first one, and where the time of a step goes."""
+def cohort_row(spec: RunSpec, count: int, machine: Machine, seconds: float, limits: dict[str, float]) -> dict[str, Any]:
+    """Steps a second of so many models, the seconds before the first one, and where the time of a step goes."""
     torch.cuda.reset_peak_memory_stats()
-    stack = make_stack(spec, len(RATES), machine)
+    stack = make_stack(spec, count, machine)
     started = time.perf_counter()
     stack.build()
     torch.cuda.synchronize()
@@ -155,10 +158,28 @@ def repeatable(architecture: str, machine: Machine) -> bool:
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
+def compile_ahead(options: argparse.Namespace, machine: Machine) -> None:
+    """Compiles all that is to be measured, several at a time: `ready_s` is then what a warm cache takes."""
+    cohorts: list[Cohort] = []
+    for architecture in options.architectures:
+        for width in options.widths:
+            spec = published_spec(architecture, width, options.precision)
+            rates = (RATES[i % len(RATES)] for i in range(options.models))
+            cohorts.append(Cohort(tuple(spec.changed(train=spec.train.changed(lr=rate)) for rate in rates)))
+    started = time.perf_counter()
+    ahead = Ahead(cohorts, machine, os.cpu_count() or 1)
+    while not all(ahead.is_ready(cohort, wait=60) for cohort in cohorts):
+        pass
+    ahead.close()
+    print(f"{len(cohorts)} cohorts compiled in {time.perf_counter() - started:.0f} s {ahead.failures}", flush=True)
+
+
 def on_gpu(options: argparse.Namespace) -> dict[str, Any]:
     machine = Machine("cuda", kernels=options.kernels, compile=options.compile)
     limits = ceilings(options.precision)
     print(json.dumps(limits), flush=True)
+    if options.ahead:
+        compile_ahead(options, machine)
     rows: list[dict[str, Any]] = []
     for architecture in options.architectures:
         checks: dict[str, Any] = {}
@@ -166,12 +187,13 @@ def on_gpu(options: argparse.Namespace) -> dict[str, Any]:
             checks = {"cpu_gpu": parity(architecture, machine), "repeatable": repeatable(architecture, machine)}
         with matmuls(options.precision), kernels.switched(machine.kernels):
             for width in options.widths:
-                spec = published_spec(architecture, width)
-                row = {"architecture": architecture, "width": width, "precision": options.precision}
-                row |= cohort_row(spec, machine, options.seconds, limits)
+                spec = published_spec(architecture, width, options.precision)
+                row = {"architecture": architecture, "width": width, "models": options.models}
+                row["precision"] = options.precision
+                row |= cohort_row(spec, options.models, machine, options.seconds, limits)
                 row["eager_steps_per_s"] = single_rate(spec, options.seconds / 2, as_published=False)
                 row["as_published_steps_per_s"] = single_rate(spec, options.seconds / 2, as_published=True)
-                row["ratio"] = len(RATES) * row["steps_per_s"] / row["as_published_steps_per_s"]
+                row["ratio"] = options.models * row["steps_per_s"] / row["as_published_steps_per_s"]
                 rows.append(row | checks)
                 print(json.dumps(rows[-1]), flush=True)
     return {
@@ -190,8 +212,10 @@ def main() -> None:
     parser.add_argument("--precision", choices=("float32", "tf32"), default="float32")
     parser.add_argument("--kernels", choices=("auto", "plain"), default="auto")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--ahead", action="store_true", help="compile everything first, in many processes")
     parser.add_argument("--architectures", nargs="+", default=ARCHITECTURES)
     parser.add_argument("--widths", nargs="+", type=int, default=WIDTHS)
+    parser.add_argument("--models", type=int, default=len(RATES), help="in a cohort")
     parser.add_argument("--checks", action="store_true", help="also compare with the CPU, and two runs with each other")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--out", type=Path, default=RESULTS)
