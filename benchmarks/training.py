@@ -18,8 +18,9 @@ from torch.nn import functional as F
 
 from benchmarks.ceilings import ceilings, demand, profile
 from mixerscope import kernels
+from mixerscope.interventions import interchange_cohort, make_pairs
 from mixerscope.machine import Machine, matmuls
-from mixerscope.model import build_model
+from mixerscope.model import build_model, load_weights
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.sweep.ahead import Ahead
@@ -151,6 +152,24 @@ def parity(architecture: str, machine: Machine, steps: int = 20) -> float:
     return worst
 
 
+def grid_parity(architecture: str) -> float:
+    """Largest difference of a likelihood between the grids of a small trained cohort on CPU and on GPU, in float32."""
+    spec = small_spec().changed(model={"architecture": architecture, "width": 16, "max_length": 16})
+    specs = [spec.changed(train=spec.train.changed(lr=rate)) for rate in (3e-3, 1e-2)]
+    models = [build_model(spec.model, spec.task.vocab_size, spec.seed).eval() for spec in specs]
+    for model, member in zip(models, train_cohort(specs), strict=True):
+        load_weights(model, member.weights)
+    pairs = make_pairs(spec.task, spec.interventions, 0)
+    on_cpu = interchange_cohort(models, pairs)
+    on_gpu = interchange_cohort([model.cuda() for model in models], pairs.to(torch.device("cuda")))
+    worst = 0.0
+    for expected, found in zip(on_cpu, on_gpu, strict=True):
+        for cell, measured in expected.cells.items():
+            likelihood = found.cells[cell].effects.likelihood
+            worst = max(worst, (likelihood - measured.effects.likelihood).abs().max().item())
+    return worst
+
+
 def repeatable(architecture: str, machine: Machine) -> bool:
     """Whether two runs on the GPU end with the same bits."""
     spec = small_spec().changed(model={"architecture": architecture, "width": 16, "max_length": 16})
@@ -185,6 +204,7 @@ def on_gpu(options: argparse.Namespace) -> dict[str, Any]:
         checks: dict[str, Any] = {}
         if options.checks:
             checks = {"cpu_gpu": parity(architecture, machine), "repeatable": repeatable(architecture, machine)}
+            checks["grid_cpu_gpu"] = grid_parity(architecture)
         with matmuls(options.precision), kernels.switched(machine.kernels):
             for width in options.widths:
                 spec = published_spec(architecture, width, options.precision)
