@@ -6,6 +6,7 @@ gradient of the sum is every member's own gradient. A member that diverges or fi
 weights it had.
 """
 
+import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -113,6 +114,8 @@ def train_cohort(
                 if len(part) == 1:
                     raise UserError("one model alone does not fit on the GPU; make train.batch_size smaller") from None
                 waiting = [part[: len(part) // 2], part[len(part) // 2 :], *waiting]
+            if not members[part[0]].outcome:
+                gc.collect()  # torch may hold frames that hold what found no room
     return members
 
 

@@ -6,8 +6,10 @@ device, so that it needs nothing from the host: on a GPU it is captured as a CUD
 
 import math
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +35,11 @@ ALIGNED = 4
 """Rows of parameters start at multiples of 16 bytes, which fast kernels ask for."""
 
 LAUNCHED_AHEAD = 4
-"""Graphs that wait on the device at most: the launch that finds the device's queue full would wait in it with the
-driver's lock in its hands, and every other cohort's thread would wait for that lock."""
+"""Graphs that wait on the device at most. Whoever loads a kernel or allocates or frees memory of the device may have to
+wait for all that it has been given to do, and a launch that finds its queue full keeps every other thread from it."""
+LITTLE_ROOM = 0.25
+"""Of the device's memory: with less than this free, what is kept for later use is handed back before a capture, which
+cannot do so itself. Doing it every time would stop all cohorts until the device has done all its work."""
 
 _building = threading.Lock()
 """Cohorts in other threads go on training while one compiles or captures, but none does so beside it."""
@@ -98,6 +103,7 @@ class Stack:
             self._losses = compiled(self._losses)
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
         self._launched: deque[torch.cuda.Event] = deque()
+        self._side: torch.cuda.Stream | None = None
 
     @property
     def steps_at_once(self) -> int:
@@ -132,11 +138,16 @@ class Stack:
                 self._launched.popleft().synchronize()
 
     def build(self) -> None:
-        """Gets ready for steps of every length, where that takes time and memory; `advance` would do it too."""
+        """Gets ready for every step there will be, where that takes time and memory: training meets nothing new."""
         if self.device.type == "cuda":
-            lengths = sorted(set(self.batches.lengths), reverse=True)  # what needs most memory first
-            for length in lengths:
-                self._graph(length, self._together(self.done + UNROLLED) if len(lengths) == 1 else 1)
+            for length, steps in sorted(self.spans(), reverse=True):  # smaller ones find room where larger ones were
+                self._graph(length, steps)
+
+    def spans(self) -> set[tuple[int, int]]:
+        """All that may be a graph: the length of a batch, and how many steps on batches of this length."""
+        starts = range(self.batches.count)
+        several = {self._length(step) for step in starts if self._one_length(step)}
+        return {(length, 1) for length in self.batches.lengths} | {(length, UNROLLED) for length in several}
 
     def weights(self, slot: int) -> dict[str, Tensor]:
         """A copy of one member's parameters and buffers, on the CPU."""
@@ -161,9 +172,11 @@ class Stack:
 
     def _together(self, end: int) -> int:
         """How many of the next steps are one graph."""
-        if end - self.done < UNROLLED:
-            return 1
-        return UNROLLED if len({self._length(self.done + i) for i in range(UNROLLED)}) == 1 else 1
+        return UNROLLED if end - self.done >= UNROLLED and self._one_length(self.done) else 1
+
+    def _one_length(self, start: int) -> bool:
+        """Whether the batches of a long graph that starts here have one length."""
+        return len({self._length(start + i) for i in range(UNROLLED)}) == 1
 
     def _length(self, step: int) -> int:
         return self.batches.lengths[step % self.batches.count]
@@ -196,29 +209,67 @@ class Stack:
             self.counter += 1
 
     def _graph(self, length: int, steps: int) -> torch.cuda.CUDAGraph:
-        """`steps` steps on batches of one length, captured. Warming up trains, so what it changed is put back."""
+        """`steps` steps on batches of one length, captured."""
         if (length, steps) not in self._graphs:
             with _building:
-                self._warm_up(length)
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                    for _ in range(steps):
-                        self._step(length)
-            self._graphs[length, steps] = graph
+                self._graphs[length, steps] = self._captured(length, steps)
         return self._graphs[length, steps]
 
+    def _captured(self, length: int, steps: int) -> torch.cuda.CUDAGraph:
+        # Not `torch.cuda.graph`: it waits until the whole device is idle, frees all memory that is not in use, and
+        # captures everything on one stream.
+        here = torch.cuda.current_stream(self.device)
+        self._side = self._side or _lent_stream(self)
+        self._side.wait_stream(here)
+        graph = torch.cuda.CUDAGraph()
+        # One graph of a stack at a time runs, and none leaves anything for another, so they share their memory.
+        others = list(self._graphs.values())
+        pool = others[0].pool() if others else torch.cuda.graph_pool_handle()
+        with torch.cuda.stream(self._side):
+            if all(length != known for known, _ in self._graphs):
+                self._warm_up(length)
+            free, total = torch.cuda.mem_get_info(self.device)
+            if free < LITTLE_ROOM * total:
+                torch.cuda.empty_cache()
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                for _ in range(steps):
+                    self._step(length)
+            except BaseException:
+                with suppress(RuntimeError):  # there is nothing to end well; why is what counts
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        here.wait_stream(self._side)
+        return graph
+
     def _warm_up(self, length: int) -> None:
+        """A few steps on a batch of this length. They train, so what they changed is put back."""
         state = [self.flat, self.first, self.second, self.counter, self.loss_sum]
         before = [tensor.clone() for tensor in state]
-        side = torch.cuda.Stream(self.device)
-        side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP_STEPS):
-                self._step(length)
-        torch.cuda.current_stream(self.device).wait_stream(side)
+        # The batches that come next may be longer; and the first of all may be trained on with a rate of zero, which
+        # would hide a wrong update from those who compare.
+        step = max(index for index, other in enumerate(self.batches.lengths) if other == length)
+        for _ in range(WARM_UP_STEPS):
+            self.counter.fill_(step)
+            self._step(length)
         with torch.no_grad():
             for tensor, value in zip(state, before, strict=True):
                 tensor.copy_(value)
+
+
+_free_streams: list[torch.cuda.Stream] = []
+
+
+def _lent_stream(stack: Stack) -> torch.cuda.Stream:
+    """A stream on which to capture a stack, which no other has while it lives.
+
+    Gradients of all cohorts are computed in one thread, and matrix products of one thread and one stream share a
+    workspace, in graphs too: captured on one stream and run at the same time, cohorts would write into each other's.
+    """
+    stream = _free_streams.pop() if _free_streams else torch.cuda.Stream(stack.device)
+    weakref.finalize(stack, _free_streams.append, stream)
+    return stream
 
 
 def stacked_loss(template: _Loss) -> Callable[..., Tensor]:
