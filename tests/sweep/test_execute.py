@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from mixerscope import runs
-from mixerscope.errors import UserError
+from mixerscope.errors import CorruptFile, UserError
 from mixerscope.machine import CPU, Machine
 from mixerscope.store import find_runs
 from mixerscope.sweep import Listener, execute, load_runs, make_plan
 from mixerscope.sweep import flight as flight_module
 from mixerscope.sweep.cost import Calibration
-from mixerscope.sweep.execute import _with_its_share
+from mixerscope.sweep.execute import _Executor, _with_its_share
 from mixerscope.sweep.table import read_rows
 
 
@@ -48,6 +48,15 @@ def test_every_run_gets_its_folder_whatever_is_in_flight_with_it(sweep_file, tmp
     assert sorted(run for row in kept[:3] for run in row["runs"]) == sorted(spec.run_id for spec in specs)
     again = carry_out(specs, tmp_path / "one")
     assert (again.cohorts, again.jobs) == ([], [])
+
+
+def test_what_goes_wrong_outside_a_cohort_is_raised_and_not_waited_for(sweep_file, tmp_path, monkeypatch):
+    def damaged(*_):
+        raise CorruptFile("the table is damaged")
+
+    monkeypatch.setattr(_Executor, "_row", damaged)
+    with pytest.raises(CorruptFile, match="the table is damaged"):
+        carry_out(load_runs(str(sweep_file({"seed": [0]}))), tmp_path / "out")
 
 
 def test_weights_are_kept_only_on_request(sweep_file, tmp_path):

@@ -6,6 +6,7 @@ other processes compile them and throw away all but what is in the compiler's ca
 that trains takes it within seconds.
 """
 
+import gc
 import json
 import os
 import queue
@@ -13,7 +14,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
+
+import torch
 
 from mixerscope.machine import Machine
 from mixerscope.spec import RunSpec, parse
@@ -35,8 +39,10 @@ class Ahead:
         for cohort in cohorts:
             self.waiting.put(cohort)
         self.processes = [self._start() for _ in range(min(processes, len(cohorts)))]
-        for process in self.processes:
-            threading.Thread(target=self._feed, args=(process,), daemon=True).start()
+        self.at_work, self.lock = len(self.processes), threading.Lock()
+        self.feeders = [threading.Thread(target=self._feed, args=(one,), daemon=True) for one in self.processes]
+        for feeder in self.feeders:
+            feeder.start()
 
     def is_ready(self, cohort: Cohort, wait: float) -> bool:
         """Whether the cohort has had its turn, after so many seconds of waiting for it at most."""
@@ -44,11 +50,11 @@ class Ahead:
 
     def close(self) -> None:
         """Ends the processes, whatever they are doing."""
-        while not self.waiting.empty():
-            self.ready[self.waiting.get().id].set()
+        self._give_up("compiling ahead has ended")
         for process in self.processes:
             process.kill()
-            process.wait()
+        for feeder in self.feeders:
+            feeder.join()
 
     @staticmethod
     def _start() -> subprocess.Popen[str]:
@@ -64,23 +70,41 @@ class Ahead:
     def _feed(self, process: subprocess.Popen[str]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        while not self.waiting.empty():
-            try:
-                cohort = self.waiting.get_nowait()
-            except queue.Empty:
-                break
+        while (cohort := self._next()) is not None:
             task = {"machine": asdict(self.machine), "runs": [run.model_dump(mode="json") for run in cohort.runs]}
             try:
                 process.stdin.write(json.dumps(task) + "\n")
                 process.stdin.flush()
-                answer = process.stdout.readline().strip() or "the process that compiled it has ended"
-            except OSError as error:
-                answer = str(error)
+                answer = process.stdout.readline().strip()
+            except OSError:
+                answer = ""
             if answer != DONE:
-                self.failures[cohort.id] = answer
+                self.failures[cohort.id] = answer or ENDED
+            self.ready[cohort.id].set()
+            if not answer:  # what is left is for the other processes
+                break
+        with suppress(OSError):  # a process ends when its input does, and gives back what it has of the GPU's memory
+            process.stdin.close()
+        process.wait()
+        process.stdout.close()
+        with self.lock:
+            self.at_work -= 1
+            if not self.at_work:
+                self._give_up(ENDED)
+
+    def _next(self) -> Cohort | None:
+        with suppress(queue.Empty):
+            return self.waiting.get_nowait()
+        return None
+
+    def _give_up(self, reason: str) -> None:
+        """Keeps nobody waiting for what has not had its turn."""
+        while (cohort := self._next()) is not None:
+            self.failures[cohort.id] = reason
             self.ready[cohort.id].set()
 
 
+ENDED = "the process that compiled it has ended"
 DONE = "done"
 
 
@@ -97,6 +121,9 @@ def main() -> None:
             answer = DONE
         except Exception as error:  # noqa: BLE001 - reported, and the cohort is compiled where it is trained
             answer = " ".join(f"{type(error).__name__}: {error}".split())
+        gc.collect()
+        if task["machine"]["device"] == "cuda":
+            torch.cuda.empty_cache()  # the GPU is for those that train
         answers.write(f"{answer}\n")
         answers.flush()
 

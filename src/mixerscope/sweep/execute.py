@@ -24,6 +24,8 @@ from mixerscope.sweep.table import CohortRow, Conditions, Ending, JobRow, Table,
 
 MEMORY_SHARE = 0.85
 """Of a GPU's memory, for all cohorts in flight together."""
+MOST_COMPILING = 12
+"""Processes that compile ahead: each takes gigabytes, and some of the GPU's memory, however many cores there are."""
 
 
 class Listener:
@@ -101,10 +103,17 @@ class _Executor:
         self.outcome = Outcome()
         self.company = Company(plan.estimator, deadline)
         self.table = Table(root, Conditions.of(machine, plan.in_flight))
-        self.ended: queue.Queue[tuple[Cohort, CohortRow]] = queue.Queue()
+        self.ended: queue.Queue[tuple[Job, Flight, Ending, str]] = queue.Queue()
         self.flying: dict[str, threading.Thread] = {}
         self.stopping = threading.Event()
         self.ahead: Ahead | None = None
+        self.streams: queue.SimpleQueue[torch.cuda.Stream] = queue.SimpleQueue()
+        """One for each cohort in flight, lent to one after the other: memory freed on a stream is used again on it."""
+        if machine.device == "cuda":
+            for _ in range(plan.in_flight):
+                # Captured steps have the priority of the stream that captured them, an ordinary one. What is launched one
+                # by one, evaluating, intervening, goes before them: it is little, and its thread waits for it.
+                self.streams.put(torch.cuda.Stream(priority=-1))
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
@@ -112,7 +121,8 @@ class _Executor:
         if not compiles_ahead(self.machine) or not self.plan.cohorts:
             yield
             return
-        self.ahead = Ahead(self.plan.cohorts, self.machine, max(1, (os.cpu_count() or 1) - self.plan.in_flight))
+        processes = min(MOST_COMPILING, max(1, (os.cpu_count() or 1) - self.plan.in_flight))
+        self.ahead = Ahead(self.plan.cohorts, self.machine, processes)
         try:
             yield
         finally:
@@ -164,8 +174,10 @@ class _Executor:
         self.flying[cohort.id] = thread
         thread.start()
 
-    def _record(self, cohort: Cohort, row: CohortRow) -> None:
+    def _record(self, job: Job, flight: Flight, ending: Ending, reason: str) -> None:
+        cohort = flight.cohort
         del self.flying[cohort.id]
+        row = self._row(job, flight, ending, reason)
         self.outcome.cohorts.append(row)
         if row.ending == "out of time":
             self.outcome.left.append(cohort)
@@ -188,17 +200,31 @@ class _Executor:
         reason = ""
         try:
             self._wait_until_compiled(cohort)
-            with _own_stream(self.machine):
+            with self._own_stream():
                 runs.run_cohort(cohort.runs, self.root, progress, self.machine, self.keep_weights)
             ending = "finished"
         except OutOfTime as error:
             ending, reason = "out of time", str(error)
         except Stopped as error:
             ending, reason = "interrupted", str(error)
-        except Exception as error:  # noqa: BLE001 - recorded and reported; the other cohorts go on
+        except BaseException as error:  # noqa: BLE001 - recorded and reported; the other cohorts go on
             reason = f"{type(error).__name__}: {error}"
         self.company.leave(flight)
-        self.ended.put((cohort, self._row(job, flight, ending, reason)))
+        self.ended.put((job, flight, ending, reason))
+
+    @contextmanager
+    def _own_stream(self) -> Iterator[None]:
+        """Which stream is current is a matter of each thread; work on different ones overlaps."""
+        if self.machine.device == "cpu":
+            yield
+            return
+        stream = self.streams.get_nowait()
+        try:
+            with torch.cuda.stream(stream):
+                yield
+                stream.synchronize()
+        finally:
+            self.streams.put(stream)
 
     def _wait_until_compiled(self, cohort: Cohort) -> None:
         if self.ahead is None:
@@ -206,6 +232,8 @@ class _Executor:
         while not self.ahead.is_ready(cohort, wait=0.2):
             if self.stopping.is_set():
                 raise Stopped("interrupted")
+            if self.company.deadline is not None and time.monotonic() > self.company.deadline:
+                raise OutOfTime("was not compiled in time")
         if cohort.id in self.ahead.failures:
             self.listener.remark(f"{cohort} is compiled where it is trained: {self.ahead.failures[cohort.id]}")
 
@@ -213,9 +241,10 @@ class _Executor:
         alone = None
         if ending == "finished":
             alone = flight.work
-        elif ending == "out of time":
-            # As if all of it went on like this; training is nearly all there is.
-            alone = flight.work * flight.total / max(1, flight.done)
+        elif ending == "out of time" and flight.rate() is not None:
+            # As if all of training went on like this; it is nearly all there is.
+            spent, training = sum(flight.seconds.values()), flight.seconds["train"]
+            alone = flight.work * (spent - training + training * flight.total / flight.done) / spent
         folders = [runs.run_folder(run, self.root) for run in flight.cohort.runs]
         # One whose self-test failed has no folder, whatever became of the others.
         sealed = [folder for folder in folders if folder.finished]
@@ -248,16 +277,3 @@ def _with_its_share(machine: Machine, in_flight: int) -> Machine:
     if machine.device == "cpu" or machine.memory_gib is not None:
         return machine
     return replace(machine, memory_gib=MEMORY_SHARE * torch.cuda.mem_get_info()[1] / 2**30 / in_flight)
-
-
-@contextmanager
-def _own_stream(machine: Machine) -> Iterator[None]:
-    """Which stream is current is a matter of each thread; work on different ones overlaps."""
-    if machine.device == "cpu":
-        yield
-        return
-    # Captured steps have the priority of the stream that captured them, an ordinary one. What is launched one by one,
-    # building, evaluating, intervening, goes before them: it is little, and its thread waits for it.
-    with torch.cuda.stream(torch.cuda.Stream(priority=-1)):
-        yield
-        torch.cuda.current_stream().synchronize()
