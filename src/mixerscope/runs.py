@@ -235,7 +235,7 @@ def _training_times(member: Member) -> dict[str, float]:
     return {
         "build_seconds": member.build_seconds,
         "train_seconds": member.build_seconds + member.train_seconds,
-        "steps_per_second": member.steps / member.train_seconds,
+        "steps_per_second": member.stack_steps / member.train_seconds,
     }
 
 

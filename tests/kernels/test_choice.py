@@ -11,7 +11,7 @@ import torch
 from mixerscope import kernels
 from mixerscope.kernels import choice
 from tests.kernels import stand_ins
-from tests.kernels.stand_ins import plain
+from tests.kernels.stand_ins import never, plain
 
 
 def numbers(*shape, seed=0):
@@ -184,5 +184,9 @@ def test_importing_the_compute_path_does_not_import_triton():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def never(x):
-    raise AssertionError("never")
+def test_what_was_found_holds_only_for_the_same_definition(kernel):
+    kernel("right")
+    x = numbers(3, 4)
+    found = choice._label("op", (x,), plain, None, x.device)
+    assert found == choice._label("op", (numbers(3, 4, seed=1),), plain, None, x.device)
+    assert found != choice._label("op", (x,), lambda x: plain(x), None, x.device), "written in another file"

@@ -65,6 +65,7 @@ def test_a_diverged_member_is_reported_and_harms_no_other():
     spec = tiny_spec("attention", schedule="constant", warmup=0.0)
     wild, calm = train_cohort([with_lr(spec, 1e300), with_lr(spec, 1e-3)], dtype=torch.float64)
     assert wild.outcome == "diverged"
+    assert wild.steps < wild.stack_steps == calm.steps == 6
     assert all(math.isfinite(point.likelihood) for point in wild.history)
     [alone] = train_cohort([with_lr(spec, 1e-3)], dtype=torch.float64)
     assert calm.outcome == "finished"

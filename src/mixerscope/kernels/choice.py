@@ -4,12 +4,14 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -134,7 +136,7 @@ def _first_verdict(
     tolerance: float | None,
     device: torch.device,
 ) -> str:
-    label = _label(name, inputs, tolerance, device)
+    label = _label(name, inputs, plain, tolerance, device)
     verdict = recall(label)
     try:
         if verdict is None:
@@ -202,23 +204,26 @@ def _triton_version() -> str | None:
     return importlib.metadata.version("triton")
 
 
-def _label(name: str, inputs: Sequence[Any], tolerance: float | None, device: torch.device) -> str:
+def _label(
+    name: str, inputs: Sequence[Any], plain: Callable[..., Any], tolerance: float | None, device: torch.device
+) -> str:
     """All that a verdict depends on, for people and for the file."""
+    kernel = importlib.util.find_spec(KERNELS[name].split(":")[0])
+    assert kernel is not None
+    assert kernel.origin is not None
+    source = _source(kernel.origin, inspect.getfile(plain), __file__)
     shapes = " ".join(
         f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}" if isinstance(x, Tensor) else str(x) for x in inputs
     )
-    versions = f"torch {torch.__version__}, triton {_triton_version()}, source {_source(KERNELS[name].split(':')[0])}"
+    versions = f"torch {torch.__version__}, triton {_triton_version()}, source {source}"
     within = "" if tolerance is None else f", within {tolerance:g}"
     return f"{name} on {_device_name(device)}, {versions}{within}: {shapes}"
 
 
 @cache
-def _source(module: str) -> str:
-    spec = importlib.util.find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    with open(spec.origin, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()[:16]
+def _source(*paths: str) -> str:
+    """Of the kernel, of what it was compared with, and of how."""
+    return hashlib.sha256(b"".join(Path(path).read_bytes() for path in paths)).hexdigest()[:16]
 
 
 def _device_name(device: torch.device) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from mixerscope.sweep.table import CohortRow, Conditions, Ending, JobRow, Table,
 
 MEMORY_SHARE = 0.85
 """Of a GPU's memory, for all cohorts in flight together."""
+TURN = 0.0005
+"""Seconds that a thread may keep the others waiting for Python; a graph of small models takes some milliseconds."""
 MOST_COMPILING = 12
 """Processes that compile ahead: each takes gigabytes, and some of the GPU's memory, however many cores there are."""
 
@@ -82,7 +85,7 @@ def execute(
     listener.sweep_started(plan)
     executor = _Executor(plan, root, _with_its_share(machine, plan.in_flight), deadline, keep_weights, listener)
     # Set here for all threads: cohorts that set it and set it back one by one would do so under each other's feet.
-    with torch_threads(machine.threads), executor.compiling():
+    with torch_threads(machine.threads), _short_turns(machine), executor.compiling():
         for job in plan.jobs:
             executor.run(job)
     return executor.outcome
@@ -111,8 +114,8 @@ class _Executor:
         """One for each cohort in flight, lent to one after the other: memory freed on a stream is used again on it."""
         if machine.device == "cuda":
             for _ in range(plan.in_flight):
-                # Captured steps have the priority of the stream that captured them, an ordinary one. What is launched one
-                # by one, evaluating, intervening, goes before them: it is little, and its thread waits for it.
+                # Captured steps have the priority of the stream that captured them, an ordinary one. What is launched
+                # one by one, evaluating, intervening, goes before them: it is little, and its thread waits for it.
                 self.streams.put(torch.cuda.Stream(priority=-1))
 
     @contextmanager
@@ -270,6 +273,19 @@ class _Executor:
 def compiles_ahead(machine: Machine) -> bool:
     """On a CPU there are no idle cores to do it."""
     return machine.compile and machine.device == "cuda"
+
+
+@contextmanager
+def _short_turns(machine: Machine) -> Iterator[None]:
+    """A thread that comes back from the GPU waits for its turn in Python, several times per launch; beside one that
+    compiles or takes models apart, turns of the usual length would leave the GPU idle."""
+    before = sys.getswitchinterval()
+    if machine.device == "cuda":
+        sys.setswitchinterval(TURN)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _with_its_share(machine: Machine, in_flight: int) -> Machine:

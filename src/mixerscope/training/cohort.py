@@ -57,6 +57,8 @@ class Member:
     """Of the member's stack: making documents and models, compiling, capturing."""
     train_seconds: float = 0.0
     """Of the member's stack: steps and evaluations."""
+    stack_steps: int = 0
+    """Of the member's stack: more than its own where it left early."""
 
 
 Progress = Callable[[int, list[Member]], None]
@@ -176,6 +178,7 @@ def _train_stack(
         members[index].data_sha256 = data.sha256()
         members[index].build_seconds = built - started
         members[index].train_seconds = time.perf_counter() - built
+        members[index].stack_steps = stack.done
 
 
 class _Cohort:

@@ -41,7 +41,11 @@ def fitting(members: list[int], spec: RunSpec, machine: Machine) -> list[list[in
     """Members like `spec` in as few parts as fit on the machine one after the other; in one on a CPU."""
     if machine.device == "cpu":
         return [members]
-    room = machine.memory_gib * 2**30 if machine.memory_gib is not None else SHARE * torch.cuda.mem_get_info()[0]
+    if machine.memory_gib is None:
+        torch.cuda.empty_cache()  # what torch keeps for later use is free
+        room = SHARE * torch.cuda.mem_get_info()[0]
+    else:
+        room = machine.memory_gib * 2**30
     # One model at a time is always tried: the estimate has margins.
     most = max(1, int(room // member_bytes(spec)))
     parts = -(-len(members) // most)
