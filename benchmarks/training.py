@@ -3,13 +3,15 @@
 On a CPU: a cohort of small models against the same models one after another, as a ratio.
 On a GPU (`--device cuda`): steps a second of a cohort of seven learning rates per architecture and width, beside a
 plain eager loop over one model and a loop as the published code runs it (logits of every position copied to the
-host, the loss read and the cache emptied at each step), all in one run; and how far GPU and CPU weights are apart.
+host, the loss read and the cache emptied at each step), all in one run; and, with `--checks`, how far GPU and CPU
+are apart, and whether runs end with the same bits again, alone and beside others.
 """
 
 import argparse
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.sweep.ahead import Ahead
 from mixerscope.sweep.cohorts import Cohort
-from mixerscope.training import train_cohort
+from mixerscope.training import Member, train_cohort
 from mixerscope.training.batches import Batches
 from mixerscope.training.stack import UNROLLED, Stack
 
@@ -193,6 +195,28 @@ def compile_ahead(options: argparse.Namespace, machine: Machine) -> None:
     print(f"{len(cohorts)} cohorts compiled in {time.perf_counter() - started:.0f} s {ahead.failures}", flush=True)
 
 
+def undisturbed(architecture: str, machine: Machine, precision: str) -> bool:
+    """Whether four cohorts, each in a thread and on a stream of its own, end with the bits that each has alone."""
+    spec = published_spec(architecture, 64, precision)
+    spec = spec.changed(train=spec.train.changed(steps=2000, eval_every=1000))
+    cohorts = [[spec.changed(seed=seed, train=spec.train.changed(lr=rate)) for rate in RATES] for seed in range(4)]
+
+    def train(specs: list[RunSpec]) -> list[Member]:
+        with torch.cuda.stream(torch.cuda.Stream(priority=-1)):
+            return train_cohort(specs, machine=machine)
+
+    alone = [train(specs) for specs in cohorts]
+    with ThreadPoolExecutor(len(cohorts)) as threads:
+        together = list(threads.map(train, cohorts))
+    return all(
+        torch.equal(a.weights[name], b.weights[name])
+        for one, other in zip(alone, together, strict=True)
+        for a, b in zip(one, other, strict=True)
+        for name in a.weights
+        if a.outcome != "diverged"
+    )
+
+
 def on_gpu(options: argparse.Namespace) -> dict[str, Any]:
     machine = Machine("cuda", kernels=options.kernels, compile=options.compile)
     limits = ceilings(options.precision)
@@ -205,6 +229,7 @@ def on_gpu(options: argparse.Namespace) -> dict[str, Any]:
         if options.checks:
             checks = {"cpu_gpu": parity(architecture, machine), "repeatable": repeatable(architecture, machine)}
             checks["grid_cpu_gpu"] = grid_parity(architecture)
+            checks["undisturbed"] = undisturbed(architecture, machine, options.precision)
         with matmuls(options.precision), kernels.switched(machine.kernels):
             for width in options.widths:
                 spec = published_spec(architecture, width, options.precision)

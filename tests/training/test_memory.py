@@ -161,3 +161,9 @@ def test_no_stack_outlives_its_part(monkeypatch):
     finally:
         gc.enable()
     assert len(built) == 3
+
+
+def test_what_torch_keeps_for_later_counts_as_free(room, monkeypatch):
+    room(1)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: room(100))
+    assert fitting([0, 1, 2], tiny_spec(), Imagined("cuda")) == [[0, 1, 2]]

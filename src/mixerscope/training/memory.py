@@ -1,5 +1,7 @@
 """How many models of a cohort fit on a GPU at once."""
 
+import threading
+
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -16,6 +18,10 @@ BACKWARD = 2.0
 """What a step holds at its worst, over what its forward pass keeps for the backward one."""
 SHARE = 0.85
 """Of the memory that is free, so that the allocator's gaps and the libraries' workspaces find room."""
+
+BUILDING = threading.Lock()
+"""Cohorts in other threads go on training while one compiles or captures, but none does so beside it, and nobody may
+empty the allocator's cache during a capture."""
 
 
 def member_bytes(spec: RunSpec) -> int:
@@ -42,7 +48,8 @@ def fitting(members: list[int], spec: RunSpec, machine: Machine) -> list[list[in
     if machine.device == "cpu":
         return [members]
     if machine.memory_gib is None:
-        torch.cuda.empty_cache()  # what torch keeps for later use is free
+        with BUILDING:
+            torch.cuda.empty_cache()  # what torch keeps for later use is free
         room = SHARE * torch.cuda.mem_get_info()[0]
     else:
         room = machine.memory_gib * 2**30

@@ -5,7 +5,6 @@ device, so that it needs nothing from the host: on a GPU it is captured as a CUD
 """
 
 import math
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from mixerscope.model import Model
 from mixerscope.spec import TrainSpec
 from mixerscope.training.batches import Batches
 from mixerscope.training.head import head_loss
+from mixerscope.training.memory import BUILDING
 from mixerscope.training.schedule import rate_factor
 from mixerscope.training.update import BETA1, BETA2, adamw, add_rows
 
@@ -40,9 +40,6 @@ wait for all that it has been given to do, and a launch that finds its queue ful
 LITTLE_ROOM = 0.25
 """Of the device's memory: with less than this free, what is kept for later use is handed back before a capture, which
 cannot do so itself. Doing it every time would stop all cohorts until the device has done all its work."""
-
-_building = threading.Lock()
-"""Cohorts in other threads go on training while one compiles or captures, but none does so beside it."""
 
 
 class _Loss(nn.Module):
@@ -211,7 +208,7 @@ class Stack:
     def _graph(self, length: int, steps: int) -> torch.cuda.CUDAGraph:
         """`steps` steps on batches of one length, captured."""
         if (length, steps) not in self._graphs:
-            with _building:
+            with BUILDING:
                 self._graphs[length, steps] = self._captured(length, steps)
         return self._graphs[length, steps]
 
