@@ -1,5 +1,7 @@
 """What a stack needs on a GPU beyond its numbers, as far as it can be seen without one."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -14,18 +16,21 @@ def stack_of(spec: RunSpec, members: int = 2) -> stack.Stack:
     return _stack([spec.changed(seed=seed) for seed in range(members)], _documents(spec, "train"), CPU, None)
 
 
-@pytest.fixture
-def of_several_lengths(monkeypatch):
-    """A stack whose batches differ in length, and end with one that is shorter than others."""
-    monkeypatch.setattr(batches, "SHORTEST", 2)
-    spec = RunSpec.model_validate(
+def several_lengths_spec() -> RunSpec:
+    return RunSpec.model_validate(
         {
             "task": {"name": "atr", "max_symbols": 60},
             "model": {"architecture": "attention", "width": 16},
             "train": {"steps": 40, "batch_size": 1, "documents": 30, "eval_every": 20, "eval_documents": 8},
         }
     )
-    made = stack_of(spec)
+
+
+@pytest.fixture
+def of_several_lengths(monkeypatch):
+    """A stack whose batches differ in length."""
+    monkeypatch.setattr(batches, "SHORTEST", 2)
+    made = stack_of(several_lengths_spec())
     assert len(set(made.batches.lengths)) > 2
     return made
 
@@ -62,3 +67,93 @@ def test_all_graphs_are_known_before_the_first_step(of_several_lengths, monkeypa
         needed |= {(made._length(step), made._together(end)) for end in range(step + 1, step + 9)}
     assert {steps for _, steps in needed} == {1, unrolled}
     assert needed <= made.spans()
+
+
+class Graph:
+    """Notes which steps it is shown, undoes them, and takes them again when it is played."""
+
+    def __init__(self, made, take):
+        self.made, self.take, self.lengths = made, take, []
+
+    def state(self):
+        return [self.made.flat, self.made.first, self.made.second, self.made.counter, self.made.loss_sum]
+
+    def capture_begin(self, pool, capture_error_mode):
+        self.in_pool, self.before = pool, [tensor.clone() for tensor in self.state()]
+        self.made._step = self.note
+
+    def note(self, length):
+        self.lengths.append(length)
+        self.made.counter += 1
+
+    def capture_end(self):
+        del self.made._step
+        for tensor, value in zip(self.state(), self.before, strict=True):
+            tensor.copy_(value)
+
+    def pool(self):
+        return self.in_pool
+
+    def replay(self):
+        for length in self.lengths:
+            self.take(length)
+
+
+class Stream:
+    def wait_stream(self, other):
+        assert other is not self
+
+
+class Event:
+    running = 0
+
+    def __init__(self, blocking):
+        assert blocking
+
+    def record(self):
+        Event.running += 1
+        assert Event.running <= stack.LAUNCHED_AHEAD + 1
+
+    def synchronize(self):
+        Event.running -= 1
+
+
+def test_steps_in_graphs_are_the_steps_one_by_one(of_several_lengths, monkeypatch):
+    """With stand-ins for all of CUDA: which graph holds which steps, what warming up leaves, what waits for what."""
+    made, plain = of_several_lengths, stack_of(several_lengths_spec())
+    graphs = []
+
+    def graph():
+        graphs.append(Graph(made, type(made)._step.__get__(made)))
+        return graphs[-1]
+
+    pools = iter("abc")
+    for name, stand_in in {
+        "CUDAGraph": graph,
+        "Event": Event,
+        "Stream": lambda device: Stream(),
+        "current_stream": lambda device: Stream(),
+        "stream": lambda stream: nullcontext(),
+        "graph_pool_handle": lambda: next(pools),
+        "mem_get_info": lambda device: (3, 4),
+        "empty_cache": lambda: pytest.fail("there was room"),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    monkeypatch.setattr(stack, "UNROLLED", 2)
+    made.device = torch.device("cuda")
+    made.build()
+    known = len(graphs)
+    for steps in (1, 7, 12):
+        made.advance(steps)
+        plain.advance(steps)
+        assert torch.equal(made.flat, plain.flat)
+        assert torch.equal(made.loss_sum, plain.loss_sum)
+    assert len(graphs) == known == len(made.spans())
+    assert {graph.in_pool for graph in graphs} == {"a"}
+    assert {len(graph.lengths) for graph in graphs} == {1, 2}
+    made.keep([1])
+    plain.keep([1])
+    made.advance(6)
+    plain.advance(6)
+    assert torch.equal(made.flat, plain.flat)
+    assert {graph.in_pool for graph in graphs[known:]} == {"b"}, "a pool that nobody uses any more cannot be used again"
