@@ -52,7 +52,7 @@ def test_a_cohort_leaves_the_folders_of_its_runs_one_by_one(together, tmp_path):
 def test_provenance_and_times_say_how_a_run_was_made(together):
     for result in together:
         made = result.json("provenance")
-        assert (made["cohort"], made["precision"], made["kernels"], made["compiled"]) == (3, "float32", "auto", False)
+        assert (made["stack"], made["precision"], made["kernels"], made["compiled"]) == (3, "float32", "auto", False)
         assert made["interventions_precision"] == "float32"
         assert made["repeatable"] is True
         times = json.loads((result.folder.path / "timing.json").read_text())

@@ -175,15 +175,17 @@ class _Making:
             **provenance(self.machine),
             "precision": self.first.train.precision,
             "interventions_precision": "tf32" if self.first.train.precision == "tf32" else "float32",
-            "cohort": len(members),
             "repeatable": self.machine.repeatable,
             "data_sha256": members[0].data_sha256,
             "pairs_sha256": self.pairs.sha256(),
         }
+        if self.machine.device == "cuda":
+            shared["kernels_used"] = kernels.used()  # by all cohorts of this process so far
         for index, (folder, member) in enumerate(zip(self.folders, members, strict=True)):
             write_jsonl(folder.path / "curve.jsonl", (asdict(point) for point in member.history))
             write_json(folder.path / "status.json", {"outcome": member.outcome, "steps": member.steps})
-            write_json(folder.path / "provenance.json", shared)
+            # Results may depend on the size of the stack in their last bits.
+            write_json(folder.path / "provenance.json", {**shared, "stack": member.stack_size})
             if keep_weights:
                 write_tensors(folder.path / WEIGHTS, member.weights)
             if emergence is not None:

@@ -5,6 +5,7 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -211,7 +212,8 @@ class _Executor:
         except Stopped as error:
             ending, reason = "interrupted", str(error)
         except BaseException as error:  # noqa: BLE001 - recorded and reported; the other cohorts go on
-            reason = f"{type(error).__name__}: {error}"
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            reason = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
         self.company.leave(flight)
         self.ended.put((job, flight, ending, reason))
 

@@ -57,6 +57,8 @@ class Member:
     """Of the member's stack: making documents and models, compiling, capturing."""
     train_seconds: float = 0.0
     """Of the member's stack: steps and evaluations."""
+    stack_size: int = 0
+    """Members of its stack at the start: the cohort, or a part of it where that did not fit."""
     stack_steps: int = 0
     """Of the member's stack: more than its own where it left early."""
 
@@ -179,6 +181,7 @@ def _train_stack(
         members[index].build_seconds = built - started
         members[index].train_seconds = time.perf_counter() - built
         members[index].stack_steps = stack.done
+        members[index].stack_size = len(part)
 
 
 class _Cohort:
