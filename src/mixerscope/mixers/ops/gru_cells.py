@@ -12,6 +12,10 @@ from torch.nn import functional as F
 
 from mixerscope.mixers.ops.stacked import fold_stack
 
+through_sigmoid = torch.ops.aten.sigmoid_backward.grad_input
+through_tanh = torch.ops.aten.tanh_backward.grad_input
+"""From dL/dy and y = sigmoid(x) or tanh(x) to dL/dx, in one pass over memory."""
+
 
 def gru(inputs: Tensor, gates: Tensor, candidate: Tensor, *, reset_after: bool) -> Tensor:
     """Hidden states [b, t, h] for inputs [b, t, 3, h], gates [2 h, h] and candidate [h, h], from a zero state."""
@@ -59,27 +63,28 @@ def plain_gru_backward(
     kind, (r, z, n) = kept.dtype, kept.unbind(3)
     h, of_gates, of_candidate, by_h = (x.to(kind) for x in (states, gates, candidate, by_states))
     before = F.pad(h[:, :, :-1], (0, 0, 1, 0))
-    # All positions at once: what r does through its sigmoid, and what the other pre-activations do to h_t.
+    # All positions at once: what r does to its factor through its pre-activation, and z and n through theirs to h_t.
+    by_sums = torch.empty_like(kept)  # grows into the gradients
+    by_r, by_z, by_n = by_sums.unbind(3)
     other = torch.matmul(before, of_candidate.mT[:, None]) if reset_after else before
-    into_r, into_z, into_n = other * r * (1 - r), (before - n) * z * (1 - z), (1 - z) * (1 - n * n)
-    by_sums = torch.stack([into_r, into_z, into_n], 3)  # grows into the gradients
-    by_h = by_h.clone()  # grows into dL/dh_t
+    through_sigmoid(other, r, grad_input=by_r)
+    through_sigmoid(before - n, z, grad_input=by_z)
+    through_tanh(1 - z, n, grad_input=by_n)
+    total = by_h[:, :, -1]  # dL/dh_t
     for t in range(h.shape[2] - 1, -1, -1):
-        by_sums[:, :, t, 1:].mul_(by_h[:, :, t, None])
-        by_r, _, by_n = by_sums[:, :, t].unbind(2)
+        by_sums[:, :, t, 1:].mul_(total[:, :, None])
         if reset_after:
-            by_r.mul_(by_n)
-            by_recalled = torch.bmm(by_n * r[:, :, t], of_candidate)
+            by_r[:, :, t].mul_(by_n[:, :, t])
+            by_before = torch.bmm(by_n[:, :, t] * r[:, :, t], of_candidate)
         else:
-            by_product = torch.bmm(by_n, of_candidate)
-            by_r.mul_(by_product)
-            by_recalled = by_product.mul_(r[:, :, t])
+            by_before = torch.bmm(by_n[:, :, t], of_candidate)
+            by_r[:, :, t].mul_(by_before)
+            by_before.mul_(r[:, :, t])
         if t:
-            by_recalled.baddbmm_(by_sums[:, :, t, :2].flatten(2), of_gates).addcmul_(by_h[:, :, t], z[:, :, t])
-            by_h[:, :, t - 1] += by_recalled
+            by_before.baddbmm_(by_sums[:, :, t, :2].flatten(2), of_gates).addcmul_(total, z[:, :, t])
+            total = by_before.add_(by_h[:, :, t - 1])
     of_all = before.flatten(1, 2)
     by_gates = torch.bmm(by_sums[:, :, :, :2].flatten(3).flatten(1, 2).mT, of_all)
-    by_n = by_sums[:, :, :, 2]
     by_candidate = (
         torch.bmm((by_n * r).flatten(1, 2).mT, of_all)
         if reset_after

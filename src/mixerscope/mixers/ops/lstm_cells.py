@@ -11,6 +11,10 @@ from torch.nn import functional as F
 
 from mixerscope.mixers.ops.stacked import fold_stack
 
+through_sigmoid = torch.ops.aten.sigmoid_backward.grad_input
+through_tanh = torch.ops.aten.tanh_backward.grad_input
+"""From dL/dy and y = sigmoid(x) or tanh(x) to dL/dx, in one pass over memory."""
+
 
 def lstm(inputs: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor]:
     """Output gates and cells [b, t, h] for inputs [b, t, 4, h] and recurrent [4 h, h], from a zero state."""
@@ -51,25 +55,30 @@ def plain_lstm_backward(
     """The gradients of inputs and recurrent."""
     kind, (i, f, g) = kept.dtype, kept.unbind(3)
     o, c, weight, by_o, by_c = (x.to(kind) for x in (gates, cells, recurrent, by_gates, by_cells))
+    length = c.shape[2]
+    by_sums = kept.new_empty(*c.shape[:3], 4, c.shape[3])  # grows into the gradients
+    # All positions at once: what i, f and g do to c_t through their pre-activations, and what h_t does to c_t and o.
+    by_i, by_f, by_g, by_last = by_sums.unbind(3)
+    through_sigmoid(g, i, grad_input=by_i)
+    through_sigmoid(c[:, :, :-1], f[:, :, 1:], grad_input=by_f[:, :, 1:])
+    by_f[:, :, 0] = 0
+    through_tanh(i, g, grad_input=by_g)
+    through_sigmoid(by_o, o, grad_input=by_last)
     read = c.tanh()
-    # All positions at once, what each pre-activation does to c_t, and what h_t does to c_t and to the last of them.
-    slope = o * (1 - o)
-    by_sums = torch.stack([g * i * (1 - i), _before(c) * f * (1 - f), i * (1 - g * g), by_o * slope], 3)
-    into_o, into_c = read * slope, o * (1 - read * read)
-    by_c = by_c.clone()  # grows into dL/dc_t
-    for t in range(c.shape[2] - 1, -1, -1):
-        if t + 1 < c.shape[2]:
+    before = torch.zeros_like(c)  # h_{t-1}
+    torch.mul(o[:, :, :-1], read[:, :, :-1], out=before[:, :, 1:])
+    into_c = torch.ops.aten.tanh_backward(o, read)
+    into_o = through_sigmoid(read, o, grad_input=read)
+    total = by_c[:, :, -1]  # dL/dc_t
+    for t in range(length - 1, -1, -1):
+        if t + 1 < length:
             by_hidden = torch.bmm(by_sums[:, :, t + 1].flatten(2), weight)
-            by_sums[:, :, t, 3].addcmul_(by_hidden, into_o[:, :, t])
-            by_c[:, :, t].addcmul_(by_hidden, into_c[:, :, t]).addcmul_(f[:, :, t + 1], by_c[:, :, t + 1])
-        by_sums[:, :, t, :3].mul_(by_c[:, :, t, None])
-    by_recurrent = torch.bmm(by_sums.flatten(3).flatten(1, 2).mT, _before(o * read).flatten(1, 2))
+            by_last[:, :, t].addcmul_(by_hidden, into_o[:, :, t])
+            later = torch.addcmul(by_c[:, :, t], total, f[:, :, t + 1])
+            total = later.addcmul_(by_hidden, into_c[:, :, t])
+        by_sums[:, :, t, :3].mul_(total[:, :, None])
+    by_recurrent = torch.bmm(by_sums.flatten(3).flatten(1, 2).mT, before.flatten(1, 2))
     return by_sums.to(gates.dtype), by_recurrent.to(recurrent.dtype)
-
-
-def _before(x: Tensor) -> Tensor:
-    """[m, b, t, h]: that of the position before, zero at the first."""
-    return F.pad(x[:, :, :-1], (0, 0, 1, 0))
 
 
 def _kept_shape(inputs: Tensor, keep: bool) -> tuple[int, ...]:
