@@ -10,11 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mixerscope.mixers.ops.slopes import through_sigmoid, through_tanh
 from mixerscope.mixers.ops.stacked import fold_stack
-
-through_sigmoid = torch.ops.aten.sigmoid_backward.grad_input
-through_tanh = torch.ops.aten.tanh_backward.grad_input
-"""From dL/dy and y = sigmoid(x) or tanh(x) to dL/dx, in one pass over memory."""
 
 
 def gru(inputs: Tensor, gates: Tensor, candidate: Tensor, *, reset_after: bool) -> Tensor:

@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mixerscope.mixers.ops.slopes import through_sigmoid, through_tanh
 from mixerscope.mixers.ops.stacked import fold_stack
-
-through_sigmoid = torch.ops.aten.sigmoid_backward.grad_input
-through_tanh = torch.ops.aten.tanh_backward.grad_input
-"""From dL/dy and y = sigmoid(x) or tanh(x) to dL/dx, in one pass over memory."""
 
 
 def lstm(inputs: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor]:
@@ -65,9 +62,10 @@ def plain_lstm_backward(
     through_tanh(i, g, grad_input=by_g)
     through_sigmoid(by_o, o, grad_input=by_last)
     read = c.tanh()
-    before = torch.zeros_like(c)  # h_{t-1}
+    before = torch.empty_like(c)  # h_{t-1}
+    before[:, :, 0] = 0
     torch.mul(o[:, :, :-1], read[:, :, :-1], out=before[:, :, 1:])
-    into_c = torch.ops.aten.tanh_backward(o, read)
+    into_c = through_tanh(o, read, grad_input=torch.empty_like(read))
     into_o = through_sigmoid(read, o, grad_input=read)
     total = by_c[:, :, -1]  # dL/dc_t
     for t in range(length - 1, -1, -1):
