@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from mixerscope.mixers.base import InitRule, Mixer, Move, State
-from mixerscope.mixers.ops.recurrent_cells import gru, gru_step
+from mixerscope.mixers.ops.gru_cells import gru, gru_step
 from mixerscope.sites import Site
 
 PARTS = 3

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from mixerscope.errors import UserError
 from mixerscope.mixers.base import InitRule, Mixer, Move, State
-from mixerscope.mixers.ops.recurrent_cells import lstm, lstm_step
+from mixerscope.mixers.ops.lstm_cells import lstm, lstm_step
 from mixerscope.sites import Site
 
 PARTS = 4
