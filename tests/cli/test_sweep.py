@@ -109,3 +109,20 @@ def test_a_terminal_gets_a_bar_per_cohort_and_one_for_all(sweep_file, tmp_path, 
     assert "attention d=8 x2: finished after" in said
     assert "2/2" in said.split("\x1b[2K")[-1]
     assert "attention d=8 x2: preparing" in said
+
+
+def test_a_report_of_the_best_runs_alone(cli, sweep_file, tmp_path):
+    words = [sweep_file(train__lr=[1e-3, 1e-2], seed=[0, 1]), "--out", "here"]
+    code, out, err = cli("sweep", *words)
+    assert code == 0, err
+    assert "`mixerscope report here --best` makes a page of these runs" in out
+    assert cli("report", "here")[:2] == (0, "4 runs: here/report.html\n")
+    assert cli("report", "here", "--best", "--out", "best.html")[:2] == (0, "2 runs: best.html\n")
+    best = json.loads((tmp_path / "summary.json").read_text())["models"]
+    assert sorted(row["seed"] for row in best) == [0, 1]
+
+
+def test_a_report_of_the_best_needs_a_run_that_did_not_diverge(cli, sweep_file):
+    cli("sweep", sweep_file(train__lr=[1e30]), "--out", "here")
+    code, _, err = cli("report", "here", "--best")
+    assert (code, err) == (2, "mixerscope: all runs in here diverged, so none is the best; leave out --best\n")

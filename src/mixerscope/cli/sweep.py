@@ -57,7 +57,7 @@ def sweep(
     from mixerscope.machine import Machine
     from mixerscope.spec import parse_settings
     from mixerscope.sweep import execute, load_runs, make_plan
-    from mixerscope.sweep.best import best_lines, best_runs
+    from mixerscope.sweep.best import best_lines, best_runs, finished_runs
     from mixerscope.sweep.cohorts import LARGEST
     from mixerscope.sweep.plan import Imagined
     from mixerscope.sweep.table import read_rows
@@ -71,10 +71,9 @@ def sweep(
         return 0
     with following_sweep(plan) as listener:
         outcome = execute(plan, out, machine, stop_after=stop_after, keep_weights=keep_weights, listener=listener)
-    _say(best_lines(best_runs(runs, out)))
-    _say(
-        [*plan.damaged, *outcome_lines(outcome, read_rows(out)), f"`mixerscope report {out}` makes a page of all runs"]
-    )
+    _say(best_lines(best_runs(finished_runs(runs, out))))
+    _say([*plan.damaged, *outcome_lines(outcome, read_rows(out))])
+    _say([f"`mixerscope report {out} --best` makes a page of these runs, without `--best` of all"])
     return 1 if outcome.failed or plan.damaged else 0
 
 

@@ -1,6 +1,6 @@
 """What a sweep found: of runs that differ in their learning rate alone, the one that learned best."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mixerscope.runs import RunResult, load_run, run_folder
@@ -8,20 +8,23 @@ from mixerscope.spec import RunSpec
 from mixerscope.sweep.text import aligned
 
 
-def best_runs(runs: Sequence[RunSpec], root: Path) -> list[RunResult]:
-    """Per spec without its learning rate, in order: the finished run with the highest accuracy on dev documents.
+def best_runs(results: Iterable[RunResult]) -> list[RunResult]:
+    """Per spec without its learning rate, in order: the run with the highest accuracy on dev documents.
 
-    Ties go to the likelihood there and then to the lower rate. Where all runs diverged or are missing there is none.
+    Ties go to the likelihood there and then to the lower rate. Where all runs diverged there is none.
     """
     tuned: dict[str, list[RunResult]] = {}
-    for run in runs:
-        folder = run_folder(run, root)
-        if not folder.finished:
-            continue
-        result = load_run(folder.path)
+    for result in results:
         if result.json("status")["outcome"] != "diverged":
-            tuned.setdefault(run.changed(train=run.train.changed(lr=1.0)).run_id, []).append(result)
-    return [max(results, key=_merit) for results in tuned.values()]
+            spec = result.spec
+            tuned.setdefault(spec.changed(train=spec.train.changed(lr=1.0)).run_id, []).append(result)
+    return [max(rivals, key=_merit) for rivals in tuned.values()]
+
+
+def finished_runs(runs: Iterable[RunSpec], root: Path) -> list[RunResult]:
+    """Those of the runs that have been made, in order."""
+    folders = [run_folder(run, root) for run in runs]
+    return [load_run(folder.path) for folder in folders if folder.finished]
 
 
 def _merit(result: RunResult) -> tuple[float, float, float]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from mixerscope.errors import MixerscopeError, UserError
 from mixerscope.machine import Machine
 from mixerscope.spec import parse_settings
-from mixerscope.sweep.best import best_lines, best_runs
+from mixerscope.sweep.best import best_lines, best_runs, finished_runs
 from mixerscope.sweep.cohorts import LARGEST, Cohort
 from mixerscope.sweep.execute import Listener, execute
 from mixerscope.sweep.plan import Imagined, Job, Plan, make_plan
@@ -89,7 +89,11 @@ def _run(options: argparse.Namespace) -> int:
         listener=Lines(),
     )
     _print(
-        [*best_lines(best_runs(runs, options.root)), *plan.damaged, *outcome_lines(outcome, read_rows(options.root))]
+        [
+            *best_lines(best_runs(finished_runs(runs, options.root))),
+            *plan.damaged,
+            *outcome_lines(outcome, read_rows(options.root)),
+        ]
     )
     return FAILED if outcome.failed or plan.damaged else FINE
 
