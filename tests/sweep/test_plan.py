@@ -1,5 +1,7 @@
 """Jobs, estimates, and what is left of a sweep."""
 
+from dataclasses import asdict
+
 import pytest
 
 import mixerscope as ms
@@ -8,6 +10,7 @@ from mixerscope.errors import UserError
 from mixerscope.machine import CPU, Machine
 from mixerscope.sweep import execute, group, load_runs, make_plan
 from mixerscope.sweep.cost import GPU, Calibration, Timed, estimate, gain
+from mixerscope.sweep.table import Conditions, timed_rows
 from mixerscope.sweep.text import plan_lines
 from tests.sweep.conftest import BASE
 
@@ -141,3 +144,11 @@ def test_a_plan_in_words(figure3, gpu, tmp_path):
     assert lines[-1].startswith("245 runs, 0 of them finished; to do: 35 cohorts in ")
     assert len([line for line in lines if " in flight, about " in line]) > 2
     assert len([line for line in lines if " float32 " in line]) == 35
+
+
+def test_rows_that_do_not_know_how_they_were_computed_are_not_compared():
+    conditions = Conditions.of(CPU, 1)
+    row = {"kind": "cohort", "architecture": "mamba", "expected_s": 2.0, "alone_s": 3.0, **asdict(conditions)}
+    assert [one.took for one in timed_rows([row], conditions)] == [3.0]
+    del row["kernels"]
+    assert timed_rows([row], conditions) == []

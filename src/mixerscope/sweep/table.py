@@ -76,7 +76,7 @@ class JobRow:
 
 
 class Table:
-    """The rows below a folder, append-only. A kill at any moment leaves whole rows."""
+    """The rows below a folder; none is ever changed. A kill at any moment leaves whole rows."""
 
     def __init__(self, root: Path, conditions: Conditions) -> None:
         self.path, self.conditions = root / NAME, conditions
@@ -95,7 +95,8 @@ def timed_rows(rows: Sequence[dict[str, Any]], conditions: Conditions) -> list[T
     """What cohorts took under the same conditions, for the next estimate."""
     found: list[Timed] = []
     for row in rows:
-        same = all(row[key] == value for key, value in asdict(conditions).items())
+        # A row of an earlier version may not know a condition, and then says nothing about it.
+        same = all(row.get(key) == value for key, value in asdict(conditions).items())
         if row["kind"] == "cohort" and same and row["alone_s"] is not None:
             found.append(Timed(row["architecture"], row["expected_s"], row["alone_s"]))
     return found
