@@ -13,7 +13,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.training import RATES, RESULTS, make_stack, published_spec
+from benchmarks.training import RESULTS, make_stack
+from benchmarks.training_specs import RATES, published_spec
 from mixerscope import kernels
 from mixerscope.interventions import interchange_cohort, make_pairs
 from mixerscope.machine import Machine, matmuls

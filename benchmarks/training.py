@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,45 +18,26 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.ceilings import ceilings, demand, profile
+from benchmarks.training_checks import WIDTH, grid_parity, parity, parity_specs, same_bits
+from benchmarks.training_specs import RATES, published_spec, small_spec, with_rates
 from mixerscope import kernels
-from mixerscope.interventions import interchange_cohort, make_pairs
 from mixerscope.machine import Machine, matmuls
-from mixerscope.model import build_model, load_weights
+from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.sweep.ahead import Ahead
 from mixerscope.sweep.cohorts import Cohort
-from mixerscope.training import Member, train_cohort
+from mixerscope.training import train_cohort
 from mixerscope.training.batches import Batches
 from mixerscope.training.stack import UNROLLED, Stack
 
 RESULTS = Path(__file__).parent / "results"
 ARCHITECTURES = ("attention", "based", "base_conv", "mamba", "hyena", "deltanet", "h3")
 WIDTHS = (16, 32, 64, 128, 256)
-RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-
-
-def published_spec(architecture: str, width: int, precision: str) -> RunSpec:
-    """Associative recall as published; fewer documents, which changes no step's cost."""
-    train = {"documents": 32 * 200, "precision": precision}
-    return RunSpec.model_validate(
-        {"task": "ar", "model": {"architecture": architecture, "width": width}, "train": train}
-    )
-
-
-def small_spec() -> RunSpec:
-    return RunSpec.model_validate(
-        {
-            "task": {"name": "ar", "num_pairs": 4, "num_keys": 8, "num_values": 8},
-            "model": {"architecture": "attention", "width": 16, "max_length": 16},
-            "train": {"steps": 100, "documents": 3200, "eval_every": 100},
-        }
-    )
 
 
 def on_cpu(rounds: int = 3) -> dict[str, float]:
-    spec = small_spec()
-    specs = [spec.changed(train=spec.train.changed(lr=rate)) for rate in RATES]
+    specs = with_rates(small_spec())
     train_cohort(specs[:1])  # warm up
     together: list[float] = []
     alone: list[float] = []
@@ -77,10 +57,14 @@ def on_cpu(rounds: int = 3) -> dict[str, float]:
     }
 
 
+def rates_of(count: int) -> tuple[float, ...]:
+    return tuple(RATES[i % len(RATES)] for i in range(count))
+
+
 def make_stack(spec: RunSpec, count: int, machine: Machine) -> Stack:
     models = [build_model(spec.model, spec.task.vocab_size, 0) for _ in range(count)]
     data = spec.task.sample(spec.train.documents, stream(0, "train"))
-    rates = [RATES[i % len(RATES)] for i in range(count)]
+    rates = list(rates_of(count))
     batches = Batches.of(data, spec.train, torch.device(machine.device))
     return Stack(models, rates, [0.0] * count, spec.train, batches, machine)
 
@@ -140,53 +124,14 @@ def _rate(step, seconds: float) -> float:  # noqa: ANN001
     return steps / (time.perf_counter() - started)
 
 
-def parity(architecture: str, machine: Machine, steps: int = 20) -> float:
-    """Largest difference of a weight between CPU and GPU after some steps in float32, relative to the largest."""
-    spec = small_spec().changed(
-        model={"architecture": architecture, "width": 16, "max_length": 16},
-        train=small_spec().train.changed(steps=steps),
-    )
-    specs = [spec.changed(train=spec.train.changed(lr=rate)) for rate in (1e-4, 1e-3)]
-    worst = 0.0
-    for cpu, gpu in zip(train_cohort(specs), train_cohort(specs, machine=machine), strict=True):
-        for name, weight in cpu.weights.items():
-            worst = max(worst, ((gpu.weights[name] - weight).abs().max() / weight.abs().max().clamp(min=1e-3)).item())
-    return worst
-
-
-def grid_parity(architecture: str) -> float:
-    """Largest difference of a likelihood between the grids of a small trained cohort on CPU and on GPU, in float32."""
-    spec = small_spec().changed(model={"architecture": architecture, "width": 16, "max_length": 16})
-    specs = [spec.changed(train=spec.train.changed(lr=rate)) for rate in (3e-3, 1e-2)]
-    models = [build_model(spec.model, spec.task.vocab_size, spec.seed).eval() for spec in specs]
-    for model, member in zip(models, train_cohort(specs), strict=True):
-        load_weights(model, member.weights)
-    pairs = make_pairs(spec.task, spec.interventions, 0)
-    on_cpu = interchange_cohort(models, pairs)
-    on_gpu = interchange_cohort([model.cuda() for model in models], pairs.to(torch.device("cuda")))
-    worst = 0.0
-    for expected, found in zip(on_cpu, on_gpu, strict=True):
-        for cell, measured in expected.cells.items():
-            likelihood = found.cells[cell].effects.likelihood
-            worst = max(worst, (likelihood - measured.effects.likelihood).abs().max().item())
-    return worst
-
-
-def repeatable(architecture: str, machine: Machine) -> bool:
-    """Whether two runs on the GPU end with the same bits."""
-    spec = small_spec().changed(model={"architecture": architecture, "width": 16, "max_length": 16})
-    first, second = (train_cohort([spec], machine=machine)[0].weights for _ in range(2))
-    return all(torch.equal(first[name], second[name]) for name in first)
-
-
 def compile_ahead(options: argparse.Namespace, machine: Machine) -> None:
     """Compiles all that is to be measured, several at a time: `ready_s` is then what a warm cache takes."""
-    cohorts: list[Cohort] = []
-    for architecture in options.architectures:
-        for width in options.widths:
-            spec = published_spec(architecture, width, options.precision)
-            rates = (RATES[i % len(RATES)] for i in range(options.models))
-            cohorts.append(Cohort(tuple(spec.changed(train=spec.train.changed(lr=rate)) for rate in rates)))
+    widths = {*options.widths, WIDTH} if options.checks else options.widths
+    rates = rates_of(options.models)
+    specs = [published_spec(name, width, options.precision) for name in options.architectures for width in widths]
+    cohorts = [Cohort(tuple(with_rates(spec, rates))) for spec in specs]
+    if options.checks:
+        cohorts += [Cohort(tuple(parity_specs(name))) for name in options.architectures]
     started = time.perf_counter()
     ahead = Ahead(cohorts, machine, os.cpu_count() or 1)
     while not all(ahead.is_ready(cohort, wait=60) for cohort in cohorts):
@@ -195,41 +140,20 @@ def compile_ahead(options: argparse.Namespace, machine: Machine) -> None:
     print(f"{len(cohorts)} cohorts compiled in {time.perf_counter() - started:.0f} s {ahead.failures}", flush=True)
 
 
-def undisturbed(architecture: str, machine: Machine, precision: str) -> bool:
-    """Whether four cohorts, each in a thread and on a stream of its own, end with the bits that each has alone."""
-    spec = published_spec(architecture, 64, precision)
-    spec = spec.changed(train=spec.train.changed(steps=2000, eval_every=1000))
-    cohorts = [[spec.changed(seed=seed, train=spec.train.changed(lr=rate)) for rate in RATES] for seed in range(4)]
-
-    def train(specs: list[RunSpec]) -> list[Member]:
-        with torch.cuda.stream(torch.cuda.Stream(priority=-1)):
-            return train_cohort(specs, machine=machine)
-
-    alone = [train(specs) for specs in cohorts]
-    with ThreadPoolExecutor(len(cohorts)) as threads:
-        together = list(threads.map(train, cohorts))
-    return all(
-        torch.equal(a.weights[name], b.weights[name])
-        for one, other in zip(alone, together, strict=True)
-        for a, b in zip(one, other, strict=True)
-        for name in a.weights
-        if a.outcome != "diverged"
-    )
-
-
 def on_gpu(options: argparse.Namespace) -> dict[str, Any]:
     machine = Machine("cuda", kernels=options.kernels, compile=options.compile)
     limits = ceilings(options.precision)
     print(json.dumps(limits), flush=True)
     if options.ahead:
         compile_ahead(options, machine)
+    checks: dict[str, dict[str, Any]] = {name: {} for name in options.architectures}
+    if options.checks:
+        checks = same_bits(options.architectures, machine, options.precision)
+        for name, found in checks.items():
+            found |= {"cpu_gpu": parity(name, machine), "grid_cpu_gpu": grid_parity(name)}
+        print(json.dumps(checks), flush=True)
     rows: list[dict[str, Any]] = []
     for architecture in options.architectures:
-        checks: dict[str, Any] = {}
-        if options.checks:
-            checks = {"cpu_gpu": parity(architecture, machine), "repeatable": repeatable(architecture, machine)}
-            checks["grid_cpu_gpu"] = grid_parity(architecture)
-            checks["undisturbed"] = undisturbed(architecture, machine, options.precision)
         with matmuls(options.precision), kernels.switched(machine.kernels):
             for width in options.widths:
                 spec = published_spec(architecture, width, options.precision)
@@ -239,7 +163,7 @@ def on_gpu(options: argparse.Namespace) -> dict[str, Any]:
                 row["eager_steps_per_s"] = single_rate(spec, options.seconds / 2, as_published=False)
                 row["as_published_steps_per_s"] = single_rate(spec, options.seconds / 2, as_published=True)
                 row["ratio"] = options.models * row["steps_per_s"] / row["as_published_steps_per_s"]
-                rows.append(row | checks)
+                rows.append(row)
                 print(json.dumps(rows[-1]), flush=True)
     return {
         "device": torch.cuda.get_device_name(),
@@ -247,6 +171,7 @@ def on_gpu(options: argparse.Namespace) -> dict[str, Any]:
         "compiled": options.compile,
         "kernels": kernels.used(),
         **limits,
+        "checks": checks,
         "rows": rows,
     }
 

@@ -10,6 +10,7 @@ def kernel(monkeypatch, tmp_path):
     time; called again it is another process on the same machine."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
 
     def register(name: str) -> None:
         for attribute, empty in (("_chosen", {}), ("_used", {}), ("_warned", set())):

@@ -73,13 +73,14 @@ def test_an_error_that_the_plain_body_has_too_is_no_fault_of_the_kernel(kernel):
     assert kernels.body("op", (x,), lambda x: stand_ins.what_is_left(x)) is stand_ins.what_is_left
 
 
-def test_a_member_that_has_diverged_does_not_hide_the_others(kernel):
+def test_a_member_that_has_diverged_does_not_hide_the_others(kernel, tmp_path):
     x = numbers(3, 4)
     x[0] = float("nan")
     kernel("right")
     assert chosen(x) is stand_ins.right
     kernel("a_little_off")
-    os.remove(os.path.join(os.environ["XDG_CACHE_HOME"], "mixerscope", "kernels.json"))
+    [kept] = (tmp_path / "mixerscope" / "verdicts").iterdir()
+    kept.unlink()
     with pytest.warns(RuntimeWarning, match="relative error"):
         assert chosen(x) is plain
 
@@ -112,16 +113,36 @@ def test_a_refusal_is_kept_too(kernel):
     assert stand_ins.runs == [], "what is known to be wrong is not run again"
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", '{"a": 1}', "\x00"])
+@pytest.mark.parametrize("content", ["{", "[1]", '{"kernel": "another", "verdict": "kernel"}', "\x00"])
 def test_a_broken_file_costs_the_file_only(kernel, tmp_path, content):
     kernel("right")
-    path = tmp_path / "mixerscope" / "kernels.json"
-    path.parent.mkdir()
+    chosen(numbers(3, 4))
+    [path] = (tmp_path / "mixerscope" / "verdicts").iterdir()
+    sound = path.read_text()
     path.write_text(content)
-    assert chosen(numbers(3, 4)) is stand_ins.right
     kernel("right")
-    assert kernels.body("op", (numbers(3, 4),), never) is stand_ins.right
-    assert [p.name for p in path.parent.iterdir()] == ["kernels.json"]
+    assert chosen(numbers(3, 4)) is stand_ins.right
+    assert path.read_text() == sound
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_verdicts_of_processes_that_find_them_at_once_are_all_kept(tmp_path):
+    finding = "import sys; from mixerscope.kernels.verdicts import remember; [remember(x, '') for x in sys.argv[1:]]"
+    labels = [[f"{process}/{i}" for i in range(30)] for process in range(4)]
+    settings = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    finders = [subprocess.Popen([sys.executable, "-c", finding, *mine], env=settings) for mine in labels]
+    assert [finder.wait(120) for finder in finders] == [0] * 4
+    assert len(list((tmp_path / "mixerscope" / "verdicts").iterdir())) == 4 * 30
+
+
+def test_kernels_are_kept_in_one_place_whoever_compiles_first(kernel, tmp_path, monkeypatch):
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    kernel("right")
+    chosen(numbers(3, 4))
+    assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "mixerscope" / "triton")
+    monkeypatch.setenv("TRITON_CACHE_DIR", "elsewhere")
+    kernels.one_triton_cache()
+    assert os.environ["TRITON_CACHE_DIR"] == "elsewhere", "unless somebody chose"
 
 
 def test_a_directory_that_cannot_be_written_costs_nothing(kernel, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from mixerscope.sweep import Listener, execute, load_runs, make_plan
 from mixerscope.sweep import flight as flight_module
 from mixerscope.sweep.cost import Calibration
 from mixerscope.sweep.execute import _Executor, _with_its_share
+from mixerscope.sweep.plan import Job
 from mixerscope.sweep.table import read_rows
 
 
@@ -48,6 +50,26 @@ def test_every_run_gets_its_folder_whatever_is_in_flight_with_it(sweep_file, tmp
     assert sorted(run for row in kept[:3] for run in row["runs"]) == sorted(spec.run_id for spec in specs)
     again = carry_out(specs, tmp_path / "one")
     assert (again.cohorts, again.jobs) == ([], [])
+
+
+def test_the_next_job_does_not_wait_for_the_last_of_the_one_before(sweep_file, tmp_path, monkeypatch):
+    specs = load_runs(str(sweep_file({"model.architecture": ["attention", "based", "base_conv"], "seed": [0]})))
+    plan = make_plan(specs, tmp_path, CPU, in_flight=2)
+    plan = replace(plan, jobs=tuple(Job(i, (cohort,), 1.0) for i, cohort in enumerate(plan.cohorts, 1)))
+    both, real = threading.Barrier(2, timeout=60), runs.run_cohort
+
+    def meeting(cohort, *arguments):
+        if cohort != plan.cohorts[2].runs:
+            both.wait()
+        return real(cohort, *arguments)
+
+    monkeypatch.setattr(runs, "run_cohort", meeting)
+    began = time.monotonic()
+    outcome = execute(plan, tmp_path, CPU)
+    took = time.monotonic() - began
+    assert [row.ending for row in outcome.cohorts] == ["finished"] * 3
+    assert sorted(row.job for row in outcome.jobs) == [1, 2, 3]
+    assert sum(row.wall_s for row in outcome.jobs) <= took, "times of jobs add up"
 
 
 def test_what_goes_wrong_outside_a_cohort_is_raised_and_not_waited_for(sweep_file, tmp_path, monkeypatch):

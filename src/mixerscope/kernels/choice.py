@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from mixerscope.kernels.cache import one_triton_cache
 from mixerscope.kernels.verdicts import recall, remember
 
 KERNELS = {
@@ -193,6 +194,7 @@ def _error(found: Tensor, expected: Tensor) -> float:
 
 @cache
 def _kernel(name: str) -> Callable[..., Any]:
+    one_triton_cache()
     module, function = KERNELS[name].split(":")
     return getattr(importlib.import_module(module), function)
 

@@ -25,12 +25,24 @@ from mixerscope.sweep.cohorts import Cohort
 
 THREADS = "2"
 """Of the compiler in each process; there is a process for nearly every core."""
+NICE = 10
+"""Those that train come first."""
+
+
+def compiles_ahead(machine: Machine) -> bool:
+    """On a CPU there are no idle cores to do it."""
+    return machine.compile and machine.device == "cuda"
 
 
 class Ahead:
-    """Processes that compile cohorts in their order; each cohort waits for its turn only."""
+    """Processes that compile cohorts in their order; each cohort waits for its turn only.
 
-    def __init__(self, cohorts: Sequence[Cohort], machine: Machine, processes: int) -> None:
+    Many at once are slow, each of them; so there are few until the first cohorts, for which training waits, are ready.
+    """
+
+    def __init__(
+        self, cohorts: Sequence[Cohort], machine: Machine, processes: int, at_first: int | None = None
+    ) -> None:
         self.machine = machine
         self.failures: dict[str, str] = {}
         """By cohort: why it could not be compiled here. Training compiles it then, as it would without this."""
@@ -38,11 +50,14 @@ class Ahead:
         self.waiting: queue.SimpleQueue[Cohort] = queue.SimpleQueue()
         for cohort in cohorts:
             self.waiting.put(cohort)
-        self.processes = [self._start() for _ in range(min(processes, len(cohorts)))]
-        self.at_work, self.lock = len(self.processes), threading.Lock()
-        self.feeders = [threading.Thread(target=self._feed, args=(one,), daemon=True) for one in self.processes]
-        for feeder in self.feeders:
-            feeder.start()
+        processes = min(processes, len(cohorts))
+        at_first = processes if at_first is None else min(at_first, processes)
+        self.urgent, self.later = cohorts[:at_first], processes - at_first
+        self.processes: list[subprocess.Popen[str]] = []
+        self.feeders: list[threading.Thread] = []
+        self.at_work, self.lock = 0, threading.Lock()
+        with self.lock:
+            self._hire(at_first)
 
     def is_ready(self, cohort: Cohort, wait: float) -> bool:
         """Whether the cohort has had its turn, after so many seconds of waiting for it at most."""
@@ -50,11 +65,28 @@ class Ahead:
 
     def close(self) -> None:
         """Ends the processes, whatever they are doing."""
+        with self.lock:
+            self.later = 0
         self._give_up("compiling ahead has ended")
         for process in self.processes:
             process.kill()
         for feeder in self.feeders:
             feeder.join()
+
+    def _hire(self, count: int) -> None:
+        started = [self._start() for _ in range(count)]
+        feeders = [threading.Thread(target=self._feed, args=(process,), daemon=True) for process in started]
+        self.processes += started
+        self.feeders += feeders
+        self.at_work += count
+        for feeder in feeders:
+            feeder.start()
+
+    def _hire_the_others(self) -> None:
+        with self.lock:
+            if self.later and all(self.ready[cohort.id].is_set() for cohort in self.urgent):
+                count, self.later = self.later, 0
+                self._hire(count)
 
     @staticmethod
     def _start() -> subprocess.Popen[str]:
@@ -81,6 +113,7 @@ class Ahead:
             if answer != DONE:
                 self.failures[cohort.id] = answer or ENDED
             self.ready[cohort.id].set()
+            self._hire_the_others()
             if not answer:  # what is left is for the other processes
                 break
         with suppress(OSError):  # a process ends when its input does, and gives back what it has of the GPU's memory
@@ -112,6 +145,7 @@ def main() -> None:
     """Compiles what each line of standard input describes, and answers with a line."""
     from mixerscope.training import compile_cohort
 
+    os.nice(NICE)
     # Whatever else is printed, by compilers or kernels, must not look like an answer.
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:

@@ -20,6 +20,7 @@ from functools import lru_cache
 from mixerscope.machine import Machine
 from mixerscope.model import build_model, parameter_count
 from mixerscope.spec import ModelSpec, RunSpec
+from mixerscope.sweep.ahead import compiles_ahead
 from mixerscope.sweep.cohorts import Cohort
 
 PARAMETER = 3.0e-11
@@ -28,7 +29,7 @@ GPU = {
     "attention": (172e-6, 92e-12),
     "base_conv": (121e-6, 107e-12),
     "based": (141e-6, 82e-12),
-    "deltanet": (393e-6, 233e-12),
+    "deltanet": (210e-6, 233e-12),
     "h3": (109e-6, 457e-12),
     "hyena": (229e-6, 168e-12),
     "mamba": (156e-6, 213e-12),
@@ -43,11 +44,15 @@ PLAIN_KERNELS = 2.0
 """A guess over all architectures; for Mamba 3 to 7 was measured."""
 COMPILE_SECONDS = 20.0
 """Measured alone, nothing cached: 12 to 23."""
+AHEAD_SECONDS = 30.0
+"""Until the first cohorts are compiled in processes of their own; the rest are while these train."""
 BUILD_SECONDS = 3.0
 """A guess."""
 # Width: how much faster four cohorts together are than one after another; narrow models leave more of the chip idle.
-# Measured for 16, 64 and 128 (attention; Mamba alike), assumed for 32 and 256.
-GAIN_OF_FOUR = {16: 1.9, 32: 1.7, 64: 1.5, 128: 1.3, 256: 1.1}
+# Measured for 64 (attention; `benchmarks/results/in_flight.json`), assumed for the others.
+GAIN_OF_FOUR = {16: 1.8, 32: 1.5, 64: 1.33, 128: 1.2, 256: 1.1}
+MOST_TOGETHER = 6
+"""More at once have not been measured, and count as no gain."""
 
 # All below are guesses.
 CPU_FLOPS = 5e9
@@ -83,13 +88,18 @@ def estimate(cohort: Cohort, machine: Machine) -> Seconds:
     cells = SITES_PER_LAYER * spec.model.layers * ROLES * DIRECTIONS * len(spec.interventions.slots) * RESUMED
     looks = (1 + spec.interventions.emergence) * cells
     build = BUILD_SECONDS if machine.device == "cuda" else 0.1
-    if machine.compile:
+    if machine.compile and not compiles_ahead(machine):
         build += COMPILE_SECONDS
     return Seconds(
         build,
         train.steps * step + evaluations * train.eval_documents * per_document,
         looks * spec.interventions.documents * per_document,
     )
+
+
+def before_the_first(machine: Machine) -> float:
+    """Seconds of a call in which nothing is trained yet."""
+    return AHEAD_SECONDS if compiles_ahead(machine) else 0.0
 
 
 def gain(cohort: Cohort, machine: Machine, in_flight: int) -> float:
@@ -99,7 +109,7 @@ def gain(cohort: Cohort, machine: Machine, in_flight: int) -> float:
     if machine.device == "cpu":
         return float(in_flight)  # a core each
     nearest = min(GAIN_OF_FOUR, key=lambda width: abs(math.log(width / cohort.first.model.width)))
-    return 1 + (GAIN_OF_FOUR[nearest] - 1) * min(1.0, math.log(in_flight, 4))
+    return 1 + (GAIN_OF_FOUR[nearest] - 1) * math.log(min(in_flight, MOST_TOGETHER), 4)
 
 
 def _step_on_gpu(spec: RunSpec, members: int, machine: Machine) -> float:

@@ -6,9 +6,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -17,7 +19,7 @@ from mixerscope import runs
 from mixerscope.errors import UserError
 from mixerscope.machine import Machine, torch_threads
 from mixerscope.store import make_folder, read_json
-from mixerscope.sweep.ahead import Ahead
+from mixerscope.sweep.ahead import Ahead, compiles_ahead
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.sweep.cost import Timed
 from mixerscope.sweep.flight import Company, Flight, OutOfTime, Stopped
@@ -28,6 +30,8 @@ MEMORY_SHARE = 0.85
 """Of a GPU's memory, for all cohorts in flight together."""
 TURN = 0.0005
 """Seconds that a thread may keep the others waiting for Python; a graph of small models takes some milliseconds."""
+LOOKED_EVERY = 0.5
+"""Seconds between two looks for a cohort to start, while there is room for one."""
 MOST_COMPILING = 12
 """Processes that compile ahead: each takes gigabytes, and some of the GPU's memory, however many cores there are."""
 
@@ -87,8 +91,8 @@ def execute(
     executor = _Executor(plan, root, _with_its_share(machine, plan.in_flight), deadline, keep_weights, listener)
     # Set here for all threads: cohorts that set it and set it back one by one would do so under each other's feet.
     with torch_threads(machine.threads), _short_turns(machine), executor.compiling():
-        for job in plan.jobs:
-            executor.run(job)
+        for _, jobs in groupby(plan.jobs, key=lambda job: job.precision):
+            executor.run(list(jobs))
     return executor.outcome
 
 
@@ -108,7 +112,11 @@ class _Executor:
         self.company = Company(plan.estimator, deadline)
         self.table = Table(root, Conditions.of(machine, plan.in_flight))
         self.ended: queue.Queue[tuple[Job, Flight, Ending, str]] = queue.Queue()
-        self.flying: dict[str, threading.Thread] = {}
+        self.waiting: list[tuple[Job, Cohort]] = []
+        self.flying: dict[str, tuple[Job, threading.Thread]] = {}
+        self.begun: Counter[int] = Counter()
+        """Of jobs that have not ended: how many cohorts were started."""
+        self.since = time.monotonic()
         self.stopping = threading.Event()
         self.ahead: Ahead | None = None
         self.streams: queue.SimpleQueue[torch.cuda.Stream] = queue.SimpleQueue()
@@ -126,56 +134,72 @@ class _Executor:
             yield
             return
         processes = min(MOST_COMPILING, max(1, (os.cpu_count() or 1) - self.plan.in_flight))
-        self.ahead = Ahead(self.plan.cohorts, self.machine, processes)
+        self.ahead = Ahead(self.plan.cohorts, self.machine, processes, at_first=self.plan.in_flight)
         try:
             yield
         finally:
             self.ahead.close()
 
-    def run(self, job: Job) -> None:
-        waiting, begun = list(job.cohorts), 0
-        started = time.monotonic()
-        self.listener.job_started(job)
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Runs jobs of one precision. Cohorts of the next job do not wait for the last of the one before to land."""
+        self.waiting = [(job, cohort) for job in jobs for cohort in job.cohorts]
+        self.since = time.monotonic()
         try:
             while True:
-                while len(self.flying) < self.plan.in_flight and (cohort := self._next(waiting)) is not None:
-                    begun += 1
-                    self._start(job, cohort)
-                if not self.flying:
+                while len(self.flying) < self.plan.in_flight and (pick := self._next()) is not None:
+                    self._start(*pick)
+                room = self.waiting and len(self.flying) < self.plan.in_flight
+                if not self.flying and not any(self.company.fits(cohort) for _, cohort in self.waiting):
                     break
-                self._record(*self.ended.get())
+                with suppress(queue.Empty):  # what has no room now may have some soon: compiled, or others faster
+                    self._record(*self.ended.get(timeout=LOOKED_EVERY if room else None))
         except BaseException:
             self._give_up()
             raise
         finally:
-            self.outcome.left += waiting
-            if begun:
-                row = JobRow(job.number, job.precision, begun, job.seconds, time.monotonic() - started)
-                self.outcome.jobs.append(row)
-                self.table.add(row)
-                self.listener.job_ended(row)
+            self.outcome.left += [cohort for _, cohort in self.waiting]
+            for job in jobs:
+                if self.begun[job.number]:
+                    self._close(job)
+
+    def _close(self, job: Job) -> None:
+        """A job's time is what passed since the one before it ended: times of jobs add up to that of the call."""
+        now = time.monotonic()
+        row = JobRow(job.number, job.precision, self.begun.pop(job.number), job.seconds, now - self.since)
+        self.since = now
+        self.outcome.jobs.append(row)
+        self.table.add(row)
+        self.listener.job_ended(row)
 
     def _give_up(self) -> None:
         self.stopping.set()
-        for thread in self.flying.values():
+        for _, thread in self.flying.values():
             if thread.ident is not None:
                 thread.join()
         while not self.ended.empty():
             self._record(*self.ended.get())
 
-    def _next(self, waiting: list[Cohort]) -> Cohort | None:
-        """Takes the slowest cohort that can still be finished out of `waiting`."""
-        for cohort in waiting:
-            if self.company.fits(cohort):
-                waiting.remove(cohort)
-                return cohort
+    def _next(self) -> tuple[Job, Cohort] | None:
+        """Takes the slowest cohort that is compiled and can still be finished out of `waiting`."""
+        for pick in self.waiting:
+            if self._is_compiled(pick[1]) and self.company.fits(pick[1]):
+                self.waiting.remove(pick)
+                return pick
         return None
 
+    def _is_compiled(self, cohort: Cohort) -> bool:
+        return self.ahead is None or self.ahead.is_ready(cohort, wait=0)
+
     def _start(self, job: Job, cohort: Cohort) -> None:
+        if not self.begun[job.number]:
+            self.listener.job_started(job)
+        self.begun[job.number] += 1
         self.listener.cohort_started(cohort)
+        if self.ahead is not None and cohort.id in self.ahead.failures:
+            self.listener.remark(f"{cohort} is compiled where it is trained: {self.ahead.failures[cohort.id]}")
         flight = self.company.join(cohort)
         thread = threading.Thread(target=self._fly, args=(job, flight), name=str(cohort), daemon=True)
-        self.flying[cohort.id] = thread
+        self.flying[cohort.id] = (job, thread)
         thread.start()
 
     def _record(self, job: Job, flight: Flight, ending: Ending, reason: str) -> None:
@@ -189,6 +213,8 @@ class _Executor:
             self.plan.estimator.calibration.add(Timed(row.architecture, row.expected_s, row.alone_s))
         self.table.add(row)
         self.listener.cohort_ended(cohort, row)
+        if not any(other is job for other, _ in (*self.waiting, *self.flying.values())):
+            self._close(job)
 
     def _fly(self, job: Job, flight: Flight) -> None:
         cohort = flight.cohort
@@ -203,7 +229,6 @@ class _Executor:
         ending: Ending = "failed"
         reason = ""
         try:
-            self._wait_until_compiled(cohort)
             with self._own_stream():
                 runs.run_cohort(cohort.runs, self.root, progress, self.machine, self.keep_weights)
             ending = "finished"
@@ -230,17 +255,6 @@ class _Executor:
                 stream.synchronize()
         finally:
             self.streams.put(stream)
-
-    def _wait_until_compiled(self, cohort: Cohort) -> None:
-        if self.ahead is None:
-            return
-        while not self.ahead.is_ready(cohort, wait=0.2):
-            if self.stopping.is_set():
-                raise Stopped("interrupted")
-            if self.company.deadline is not None and time.monotonic() > self.company.deadline:
-                raise OutOfTime("was not compiled in time")
-        if cohort.id in self.ahead.failures:
-            self.listener.remark(f"{cohort} is compiled where it is trained: {self.ahead.failures[cohort.id]}")
 
     def _row(self, job: Job, flight: Flight, ending: Ending, reason: str) -> CohortRow:
         alone = None
@@ -270,11 +284,6 @@ class _Executor:
             wall_s=sum(flight.seconds.values()),
             steps_per_s=timing["steps_per_second"] if timing else flight.rate(),
         )
-
-
-def compiles_ahead(machine: Machine) -> bool:
-    """On a CPU there are no idle cores to do it."""
-    return machine.compile and machine.device == "cuda"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from mixerscope.machine import Machine
 from mixerscope.runs import check_runnable, run_folder
 from mixerscope.spec import RunSpec
 from mixerscope.sweep.cohorts import LARGEST, Cohort, group
-from mixerscope.sweep.cost import Calibration, Seconds, estimate, gain
+from mixerscope.sweep.cost import Calibration, Seconds, before_the_first, estimate, gain
 from mixerscope.sweep.table import Conditions, read_rows, timed_rows
 
 JOB_SECONDS = 480.0
@@ -139,6 +139,8 @@ def _complaint(run: RunSpec, root: Path) -> str:
 def _jobs(cohorts: list[Cohort], estimator: Estimator, in_flight: int, limit: float) -> list[Job]:
     """As few jobs as hold all cohorts in `limit` seconds each; longer ones have jobs of their own."""
     jobs: list[Job] = []
+    before = before_the_first(estimator.machine)
+    limit = max(1.0, limit - before)
     for precision in sorted({cohort.precision for cohort in cohorts}):
         same = [cohort for cohort in cohorts if cohort.precision == precision]
         slowest_first = sorted(same, key=estimator.alone, reverse=True)
@@ -148,7 +150,7 @@ def _jobs(cohorts: list[Cohort], estimator: Estimator, in_flight: int, limit: fl
         groups += [[too_long + index for index in job] for job in _packed(shares[too_long:], limit)]
         for members in groups:
             longest = estimator.alone(slowest_first[members[0]])
-            seconds = max(longest, sum(shares[index] for index in members))
+            seconds = before + max(longest, sum(shares[index] for index in members))
             jobs.append(Job(len(jobs) + 1, tuple(slowest_first[index] for index in members), seconds))
     return jobs
 

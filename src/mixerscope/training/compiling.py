@@ -11,6 +11,8 @@ import torch._dynamo.config
 from torch import Tensor, fx
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 
+from mixerscope import kernels
+
 TILE = 64
 """Rows and columns of a result that one processor of a GPU computes in one go."""
 PROCESSORS = 132
@@ -27,6 +29,7 @@ aten = torch.ops.aten
 
 def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The function, compiled anew for every combination of shapes it meets."""
+    kernels.one_triton_cache()
     options: dict[str, Any] = {
         # Choosing between kernels by timing them would make the order of sums, and so the last bits, a matter of luck.
         "deterministic": True,

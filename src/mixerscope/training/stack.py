@@ -35,8 +35,8 @@ ALIGNED = 4
 """Rows of parameters start at multiples of 16 bytes, which fast kernels ask for."""
 
 LAUNCHED_AHEAD = 4
-"""Graphs that wait on the device at most. Whoever loads a kernel or allocates or frees memory of the device may have to
-wait for all that it has been given to do, and a launch that finds its queue full keeps every other thread from it."""
+"""Graphs that wait on the device at most, and none while another cohort gets ready: whoever loads a kernel may have to
+wait for all that the device has been given to do, and getting ready means loading a hundred kernels."""
 LITTLE_ROOM = 0.25
 """Of the device's memory: with less than this free, what is kept for later use is handed back before a capture, which
 cannot do so itself. Doing it every time would stop all cohorts until the device has done all its work."""
@@ -131,7 +131,8 @@ class Stack:
             self.done += together
             self._launched.append(torch.cuda.Event(blocking=True))
             self._launched[-1].record()
-            if len(self._launched) > LAUNCHED_AHEAD:
+            most = 0 if BUILDING.locked() else LAUNCHED_AHEAD
+            while len(self._launched) > most:
                 self._launched.popleft().synchronize()
 
     def build(self) -> None:

@@ -1,0 +1,82 @@
+"""What has to hold on a GPU before its rates mean anything: the CPU's results, and the same bits in any company."""
+
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from benchmarks.training_specs import published_spec, small_spec, with_rates
+from mixerscope.interventions import interchange_cohort, make_pairs
+from mixerscope.machine import Machine
+from mixerscope.model import build_model, load_weights
+from mixerscope.spec import RunSpec
+from mixerscope.training import Member, train_cohort
+
+IN_FLIGHT = 4
+WIDTH = 64
+
+
+def parity_specs(architecture: str) -> list[RunSpec]:
+    spec = small_spec(architecture)
+    return with_rates(spec.changed(train=spec.train.changed(steps=20)), (1e-4, 1e-3))
+
+
+def parity(architecture: str, machine: Machine) -> float:
+    """Largest difference of a weight between CPU and GPU after some steps in float32, relative to the largest."""
+    specs = parity_specs(architecture)
+    worst = 0.0
+    for cpu, gpu in zip(train_cohort(specs), train_cohort(specs, machine=machine), strict=True):
+        for name, weight in cpu.weights.items():
+            worst = max(worst, ((gpu.weights[name] - weight).abs().max() / weight.abs().max().clamp(min=1e-3)).item())
+    return worst
+
+
+def grid_parity(architecture: str) -> float:
+    """Largest difference of a likelihood between the grids of a small trained cohort on CPU and on GPU, in float32."""
+    specs = with_rates(small_spec(architecture), (3e-3, 1e-2))
+    models = [build_model(spec.model, spec.task.vocab_size, spec.seed).eval() for spec in specs]
+    for model, member in zip(models, train_cohort(specs), strict=True):
+        load_weights(model, member.weights)
+    pairs = make_pairs(specs[0].task, specs[0].interventions, 0)
+    on_cpu = interchange_cohort(models, pairs)
+    on_gpu = interchange_cohort([model.cuda() for model in models], pairs.to(torch.device("cuda")))
+    worst = 0.0
+    for expected, found in zip(on_cpu, on_gpu, strict=True):
+        for cell, measured in expected.cells.items():
+            likelihood = found.cells[cell].effects.likelihood
+            worst = max(worst, (likelihood - measured.effects.likelihood).abs().max().item())
+    return worst
+
+
+def same_bits(architectures: Sequence[str], machine: Machine, precision: str) -> dict[str, dict[str, Any]]:
+    """Per architecture: whether a cohort ends with the same bits alone as among others, and which bits those are.
+
+    As in a sweep: cohorts of all architectures, each in a thread and on a stream of its own, some at a time. The
+    digests are for comparing with another process, or another machine of the same kind.
+    """
+
+    def train(architecture: str) -> str:
+        spec = published_spec(architecture, WIDTH, precision)
+        spec = spec.changed(train=spec.train.changed(steps=2000, eval_every=1000))
+        with torch.cuda.stream(torch.cuda.Stream(priority=-1)):
+            return _digest(train_cohort(with_rates(spec), machine=machine))
+
+    alone = [train(architecture) for architecture in architectures]
+    with ThreadPoolExecutor(IN_FLIGHT) as threads:
+        together = list(threads.map(train, architectures))
+    return {
+        architecture: {"undisturbed": one == other, "weights_sha256": one}
+        for architecture, one, other in zip(architectures, alone, together, strict=True)
+    }
+
+
+def _digest(members: Sequence[Member]) -> str:
+    """Of all weights of those that did not diverge: not-a-numbers have many bit patterns."""
+    digest = hashlib.sha256()
+    for member in members:
+        if member.outcome != "diverged":
+            for name in sorted(member.weights):
+                digest.update(member.weights[name].numpy().tobytes())
+    return digest.hexdigest()
