@@ -24,8 +24,8 @@ from mixerscope.training.schedule import rate_factor
 from mixerscope.training.update import BETA1, BETA2, adamw, add_rows
 
 TABLE = "model.token_embedding.weight"
-WARM_UP_STEPS = 2
-"""Steps before a capture, in which libraries allocate what a graph may not."""
+WARM_UPS = 2
+"""Before a capture, in which libraries allocate what a graph may not."""
 UNROLLED = 8
 """Steps in one graph where they can be: a host that is busy with other cohorts then has to launch less often."""
 OWN_LAUNCH = 2**20
@@ -78,7 +78,8 @@ class Stack:
         self.shapes = {name: stacked[name].shape[1:] for name in names}
         rows = [stacked[name].detach().flatten(1) for name in names]
         self.unused = -sum(row.shape[1] for row in rows) % ALIGNED
-        rows.append(rows[0].new_zeros(len(models), self.unused))
+        self.padding = rows[0].new_zeros(len(models), self.unused)
+        rows.append(self.padding)
         self.flat = torch.cat(rows, 1)  # [k, p]
         self.params = self._views()
         self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
@@ -90,6 +91,7 @@ class Stack:
         self.decays = torch.tensor(decays, dtype=wide, device=device)  # [k]
         self.factors = torch.tensor([_factors(train, step) for step in range(train.steps)], dtype=wide, device=device)
         self.counter = torch.zeros(1, dtype=torch.int64, device=device)
+        self.offsets = torch.arange(UNROLLED, device=device)
         self.done = 0
         """The same number on the host."""
         self.loss_sum = torch.zeros(len(models), dtype=torch.float64, device=device)
@@ -123,7 +125,7 @@ class Stack:
         while self.done < end:
             length = self._length(self.done)
             if self.device.type != "cuda":
-                self._step(length)
+                self._steps(length, 1)
                 self.done += 1
                 continue
             together = self._together(end)
@@ -143,9 +145,8 @@ class Stack:
 
     def spans(self) -> set[tuple[int, int]]:
         """All that may be a graph: the length of a batch, and how many steps on batches of this length."""
-        starts = range(self.batches.count)
-        several = {self._length(step) for step in starts if self._one_length(step)}
-        return {(length, 1) for length in self.batches.lengths} | {(length, UNROLLED) for length in several}
+        lengths = set(self.batches.lengths)
+        return {(length, steps) for length in lengths for steps in (1, UNROLLED) if self._starts(length, steps)}
 
     def weights(self, slot: int) -> dict[str, Tensor]:
         """A copy of one member's parameters and buffers, on the CPU."""
@@ -160,6 +161,7 @@ class Stack:
         self.params = self._views()
         self.buffers = {name: b[slots] for name, b in self.buffers.items()}
         self.rates, self.decays, self.loss_sum = self.rates[slots], self.decays[slots], self.loss_sum[slots]
+        self.padding = self.padding[slots]
         self._graphs = {}
 
     def _views(self) -> dict[str, Tensor]:
@@ -170,41 +172,53 @@ class Stack:
 
     def _together(self, end: int) -> int:
         """How many of the next steps are one graph."""
-        return UNROLLED if end - self.done >= UNROLLED and self._one_length(self.done) else 1
+        return UNROLLED if end - self.done >= UNROLLED and self._one_length(self.done, UNROLLED) else 1
 
-    def _one_length(self, start: int) -> bool:
-        """Whether the batches of a long graph that starts here have one length."""
-        return len({self._length(start + i) for i in range(UNROLLED)}) == 1
+    def _one_length(self, start: int, steps: int) -> bool:
+        """Whether so many batches from here on have one length."""
+        return len({self._length(start + i) for i in range(steps)}) == 1
+
+    def _starts(self, length: int, steps: int) -> list[int]:
+        """Steps of the first round through the batches from which on so many have this length."""
+        starts = range(min(self.batches.count, len(self.factors) - steps + 1))
+        return [start for start in starts if self._length(start) == length and self._one_length(start, steps)]
 
     def _length(self, step: int) -> int:
         return self.batches.lengths[step % self.batches.count]
 
-    def _step(self, length: int) -> None:
-        batch = self.counter % self.batches.count
+    def _steps(self, length: int, steps: int) -> None:
+        """So many steps on batches of one length. All that they read is looked up at once: a look takes a launch."""
+        now = self.counter + self.offsets[:steps]
+        factors = self.factors.index_select(0, now)
+        batch = now % self.batches.count
         tokens, read, targets, order = (
-            table.index_select(0, batch)[0]
+            table.index_select(0, batch)
             for table in (self.batches.tokens, self.batches.read, self.batches.targets, self.batches.order)
         )
-        tokens = tokens[:, :length]
+        losses = [
+            self._step(tokens[i, :, :length], read[i], targets[i], order[i], factors[i, :3]) for i in range(steps)
+        ]
+        self.loss_sum += torch.stack(losses).sum(0, dtype=torch.float64)
+        self.counter += steps
+
+    def _step(self, tokens: Tensor, read: Tensor, targets: Tensor, order: Tensor, factors: Tensor) -> Tensor:
+        """One update of every member; its losses [k]."""
         # The rows are looked up outside of what is differentiated: their gradient then stays small, and joins the
         # table's, which the head makes, without another pass over the whole vocabulary.
         rows = self.params[TABLE].detach()[:, tokens].requires_grad_()
         losses = self._losses(self.params, self.buffers, rows, read, targets)
-        in_rows, in_table, *others = torch.autograd.grad(losses.sum(), [rows, *self.params.values()])
+        in_rows, in_table, *others = torch.autograd.grad(losses, [rows, *self.params.values()], torch.ones_like(losses))
         with torch.no_grad():
             in_table = in_table.contiguous()
             add_rows(in_table, tokens.flatten(), in_rows.flatten(1, 2), order[: tokens.numel()])
             flat = [grad.flatten(1) for grad in (in_table, *others)]
-            unused = self.flat.new_zeros(len(self.flat), self.unused)
-            factors = self.factors.index_select(0, self.counter)[0]
             start = 0
-            for grads in (*flat[: self.alone], torch.cat([*flat[self.alone :], unused], 1)):
+            for grads in (*flat[: self.alone], torch.cat([*flat[self.alone :], self.padding], 1)):
                 columns = slice(start, start + grads.shape[1])
                 weights, first, second = (tensor[:, columns] for tensor in (self.flat, self.first, self.second))
                 adamw(weights, first, second, grads, self.rates, self.decays, factors)
                 start = columns.stop
-            self.loss_sum += losses.detach()
-            self.counter += 1
+        return losses.detach()
 
     def _graph(self, length: int, steps: int) -> torch.cuda.CUDAGraph:
         """`steps` steps on batches of one length, captured."""
@@ -224,15 +238,14 @@ class Stack:
         others = list(self._graphs.values())
         pool = others[0].pool() if others else torch.cuda.graph_pool_handle()
         with torch.cuda.stream(self._side):
-            if all(length != known for known, _ in self._graphs):
-                self._warm_up(length)
+            if all(steps > warm for known, warm in self._graphs if known == length):
+                self._warm_up(length, steps)
             free, total = torch.cuda.mem_get_info(self.device)
             if free < LITTLE_ROOM * total:
                 torch.cuda.empty_cache()
             graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
-                for _ in range(steps):
-                    self._step(length)
+                self._steps(length, steps)
             except BaseException:
                 with suppress(RuntimeError):  # there is nothing to end well; why is what counts
                     graph.capture_end()
@@ -241,16 +254,16 @@ class Stack:
         here.wait_stream(self._side)
         return graph
 
-    def _warm_up(self, length: int) -> None:
-        """A few steps on a batch of this length. They train, so what they changed is put back."""
+    def _warm_up(self, length: int, steps: int) -> None:
+        """What is to be captured, a few times. It trains, so what it changed is put back."""
         state = [self.flat, self.first, self.second, self.counter, self.loss_sum]
         before = [tensor.clone() for tensor in state]
         # The batches that come next may be longer; and the first of all may be trained on with a rate of zero, which
         # would hide a wrong update from those who compare.
-        step = max(index for index, other in enumerate(self.batches.lengths) if other == length)
-        for _ in range(WARM_UP_STEPS):
-            self.counter.fill_(step)
-            self._step(length)
+        start = self._starts(length, steps)[-1]
+        for _ in range(WARM_UPS):
+            self.counter.fill_(start)
+            self._steps(length, steps)
         with torch.no_grad():
             for tensor, value in zip(state, before, strict=True):
                 tensor.copy_(value)
@@ -288,7 +301,10 @@ def stacked_loss(template: _Loss) -> Callable[..., Tensor]:
     return losses
 
 
-def _factors(train: TrainSpec, step: int) -> tuple[float, float, float]:
-    """Of one step: the schedule, the schedule over the first moment's correction, and one over the second's root."""
+def _factors(train: TrainSpec, step: int) -> tuple[float, float, float, float]:
+    """Of one step: the schedule, the schedule over the first moment's correction, and one over the second's root.
+
+    And nothing, so that every step's start at a multiple of 16 bytes.
+    """
     schedule = rate_factor(train, step)
-    return schedule, schedule / (1 - BETA1 ** (step + 1)), 1 / math.sqrt(1 - BETA2 ** (step + 1))
+    return schedule, schedule / (1 - BETA1 ** (step + 1)), 1 / math.sqrt(1 - BETA2 ** (step + 1)), 0.0
