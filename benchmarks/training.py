@@ -28,7 +28,7 @@ from mixerscope.spec import RunSpec
 from mixerscope.sweep.ahead import Ahead
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.training import train_cohort
-from mixerscope.training.batches import Batches
+from mixerscope.training.cohort import _documents, _stack
 from mixerscope.training.stack import UNROLLED, Stack
 
 RESULTS = Path(__file__).parent / "results"
@@ -62,11 +62,7 @@ def rates_of(count: int) -> tuple[float, ...]:
 
 
 def make_stack(spec: RunSpec, count: int, machine: Machine) -> Stack:
-    models = [build_model(spec.model, spec.task.vocab_size, 0) for _ in range(count)]
-    data = spec.task.sample(spec.train.documents, stream(0, "train"))
-    rates = list(rates_of(count))
-    batches = Batches.of(data, spec.train, torch.device(machine.device))
-    return Stack(models, rates, [0.0] * count, spec.train, batches, machine)
+    return _stack(with_rates(spec, rates_of(count)), _documents(spec, "train"), machine, None)
 
 
 def cohort_row(spec: RunSpec, count: int, machine: Machine, seconds: float, limits: dict[str, float]) -> dict[str, Any]:

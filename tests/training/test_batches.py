@@ -64,6 +64,16 @@ def test_lengths_are_the_longest_needed_and_its_halves(needed: list[int], length
     assert batches_of(documents(needed), size=1, steps=100).lengths == lengths
 
 
+def test_lengths_may_be_multiples_and_documents_are_filled_up():
+    long = documents([67, 34, 33, 17, 16, 1])
+    data = Batch(long.tokens[:, :67], long.targets[:, :67])
+    batches = Batches.of(data, TrainSpec(steps=100, batch_size=1), CPU, multiple=4)
+    assert batches.lengths == (68, 36, 36, 20, 20, 20)
+    assert batches.tokens.shape == (6, 1, 68)
+    assert torch.equal(batches.tokens[:, 0, :67], data.tokens)
+    assert Batches.of(documents([4, 2]), TrainSpec(steps=9, batch_size=1), CPU, multiple=32).lengths == (32, 32)
+
+
 def test_a_batch_is_as_long_as_its_longest_document_needs():
     assert batches_of(documents([64, 3, 3, 33, 20, 32, 2, 9]), size=2, steps=100).lengths == (64, 64, 32, 16)
 
@@ -97,8 +107,9 @@ def test_documents_hold_what_scoring_needs():
     assert scored.targets.tolist() == [[1], [1]]
 
 
+@pytest.mark.parametrize("more", [0, 5])
 @pytest.mark.parametrize("architecture", ["attention", "mamba"])
-def test_cut_batches_train_the_weights_that_whole_ones_do(architecture: str, monkeypatch):
+def test_cut_batches_train_the_weights_that_whole_or_filled_up_ones_do(architecture: str, more: int, monkeypatch):
     train = {"steps": 6, "batch_size": 2, "documents": 12, "eval_every": 6, "eval_documents": 4, "warmup": 0.0}
     model = {"architecture": architecture, "width": 8, "layers": 1}
     spec = RunSpec.model_validate({"task": "atr:paper-l10", "model": model, "train": train})
@@ -108,7 +119,8 @@ def test_cut_batches_train_the_weights_that_whole_ones_do(architecture: str, mon
     assert len(set(lengths)) > 1, "nothing but the longest is cut, so little is compared"
     assert max(lengths) < data.tokens.shape[1]
     cut = train_cohort(specs, dtype=torch.float64)
-    monkeypatch.setattr(module, "_rounded", lambda needed: (data.tokens.shape[1],) * len(needed))
+    whole = data.tokens.shape[1] + more
+    monkeypatch.setattr(module, "_rounded", lambda needed, multiple: (whole,) * len(needed))
     for member, want in zip(cut, train_cohort(specs, dtype=torch.float64), strict=True):
         for name, weight in want.weights.items():
             torch.testing.assert_close(member.weights[name], weight, rtol=0, atol=1e-9)

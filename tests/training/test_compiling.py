@@ -7,7 +7,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from mixerscope.machine import Machine
 from mixerscope.training import cohort, compile_cohort, compiling, train_cohort
-from mixerscope.training.compiling import CutLongSums, number_of_parts
+from mixerscope.training.compiling import BetterProducts, number_of_parts
 from mixerscope.training.stack import Stack
 from tests.conftest import tiny_spec
 
@@ -60,7 +60,7 @@ class Products(fx.Interpreter):
 
 def after_cutting(function, *inputs: Tensor) -> tuple[Tensor, Products]:
     module = make_fx(function, tracing_mode="fake")(*inputs)
-    CutLongSums()(module.graph)
+    BetterProducts()(module.graph)
     module.graph.lint()
     module.recompile()
     products = Products(module, list(inputs))
@@ -104,6 +104,32 @@ def test_only_long_sums_are_cut_and_every_use_of_them_sees_the_result():
     assert products.shapes == [(16, 8, 64), (2, 8, 8)]
     torch.testing.assert_close(doubled, 2 * (x.mT @ y), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(product, (x.mT @ y) @ (x.mT @ y), rtol=1e-12, atol=1e-9)
+
+
+def test_the_transpose_of_a_product_is_the_product_of_transposes_where_nobody_else_asks_for_it():
+    def gradients(x: Tensor, of_output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        asked = aten.permute(aten.bmm(x.mT, of_output), [0, 2, 1])
+        also_used = aten.permute(aten.bmm(x.mT, x), [0, 2, 1])
+        return asked, also_used, also_used + 1
+
+    x, of_output = random(2, 48, 8), random(2, 48, 24)
+    (asked, also_used, _), products = after_cutting(gradients, x, of_output)
+    assert sorted(products.shapes) == [(2, 8, 48), (2, 24, 48)]
+    assert products.copies == 0
+    assert asked.is_contiguous()
+    assert not also_used.is_contiguous()
+    torch.testing.assert_close(asked, of_output.mT @ x, rtol=1e-12, atol=1e-12)
+
+
+def test_a_product_that_was_turned_is_cut_as_well():
+    def gradient(x: Tensor, of_output: Tensor) -> Tensor:
+        return aten.permute(aten.bmm(x.mT, of_output), [0, 2, 1])
+
+    x, of_output = random(2, 512, 8), random(2, 512, 24)
+    found, products = after_cutting(gradient, x, of_output)
+    assert products.shapes == [(16, 24, 64)]
+    assert products.copies == 0
+    torch.testing.assert_close(found, of_output.mT @ x, rtol=1e-12, atol=1e-12)
 
 
 @pytest.fixture
@@ -159,13 +185,26 @@ def test_compiling_ahead_builds_a_stack_of_each_size_and_trains_none(uncompiled,
 def test_a_compiled_cohort_trains_the_weights_that_an_eager_one_does(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # where nothing is known from last time
     cut = []
-    do_cut = CutLongSums._cut
-    monkeypatch.setattr(CutLongSums, "_cut", staticmethod(lambda *args: cut.append(args[-1]) or do_cut(*args)))
+    do_cut = BetterProducts._cut
+    monkeypatch.setattr(BetterProducts, "_cut", staticmethod(lambda *args: cut.append(args[-1]) or do_cut(*args)))
     spec = tiny_spec("attention", warmup=0.0, batch_size=128, documents=256, steps=3)
     spec = spec.changed(model=spec.model.changed(layers=1))
     specs = [spec, spec.changed(seed=1, train=spec.train.changed(lr=1e-2, weight_decay=0.1))]
-    members = train_cohort(specs, machine=COMPILED, dtype=torch.float64)
+    in_a_row: list[bool] = []
+    take_grad = torch.autograd.grad
+
+    def grad(*inputs, **named):
+        gradients = take_grad(*inputs, **named)
+        if not named:  # the compiler, which differentiates too, calls it otherwise
+            in_a_row.extend(gradient.is_contiguous() for gradient in gradients)
+        return gradients
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.autograd, "grad", grad)
+        members = train_cohort(specs, machine=COMPILED, dtype=torch.float64)
     assert cut, "no sum was long enough"
+    assert in_a_row
+    assert all(in_a_row)
     for member, want in zip(members, train_cohort(specs, dtype=torch.float64), strict=True):
         assert member.history[-1].loss == pytest.approx(want.history[-1].loss, rel=1e-9)
         for name, weight in want.weights.items():

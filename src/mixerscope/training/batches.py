@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mixerscope.spec import TrainSpec
 from mixerscope.tasks import UNSCORED, Batch
@@ -47,27 +48,33 @@ class Batches:
         return len(self.lengths)
 
     @staticmethod
-    def of(batch: Batch, train: TrainSpec, device: torch.device) -> "Batches":
+    def of(batch: Batch, train: TrainSpec, device: torch.device, multiple: int = 1) -> "Batches":
+        """With lengths that are multiples of `multiple`; what documents lack of that is filled up with any token."""
         size = train.batch_size
         # Where the documents are not a multiple of the batch, the batches repeat only after several rounds.
         count = min(train.steps, len(batch) // math.gcd(len(batch), size))
         rows = (torch.arange(count)[:, None] * size + torch.arange(size)) % len(batch)
         read, targets = batch.scored()
         tokens, read, targets = batch.tokens[rows].to(device), read[rows].to(device), targets[rows].to(device)
-        lengths = _rounded(read.where(targets != UNSCORED, 0).amax((1, 2)) + 1)
+        lengths = _rounded(read.where(targets != UNSCORED, 0).amax((1, 2)) + 1, multiple)
+        tokens = pad(tokens, (0, max(0, max(lengths) - tokens.shape[2])))
         return Batches(tokens, read, targets, lengths, _by_token(tokens, lengths))
 
 
-def _rounded(needed: Tensor) -> tuple[int, ...]:
+def _rounded(needed: Tensor, multiple: int) -> tuple[int, ...]:
     """Each number of positions rounded up to one of a few: the largest, a half of it, a quarter of it, ...
 
     Nothing after the last scored position can matter to a causal model, and a step is captured or compiled for each
     length it meets, so there must not be many.
     """
-    offered = [int(needed.max())]
-    while (half := -(-offered[-1] // 2)) >= SHORTEST:
+    offered = [_up(int(needed.max()), multiple)]
+    while (half := _up(-(-offered[-1] // 2), multiple)) >= SHORTEST and half < offered[-1]:
         offered.append(half)
     return tuple(min(length for length in offered if length >= need) for need in needed.tolist())
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
 
 
 def _by_token(tokens: Tensor, lengths: tuple[int, ...]) -> Tensor:

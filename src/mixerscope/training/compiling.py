@@ -10,6 +10,7 @@ import torch
 import torch._dynamo.config
 from torch import Tensor, fx
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch.utils import _pytree as pytree
 
 from mixerscope import kernels
 
@@ -24,6 +25,7 @@ SHORTEST = 64
 ALIGNED = 4
 """Parts have a multiple of 16 bytes, which fast kernels ask for."""
 
+TRANSPOSED = [0, 2, 1]
 aten = torch.ops.aten
 
 
@@ -33,7 +35,7 @@ def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     options: dict[str, Any] = {
         # Choosing between kernels by timing them would make the order of sums, and so the last bits, a matter of luck.
         "deterministic": True,
-        "post_grad_custom_pre_pass": CutLongSums(),
+        "post_grad_custom_pre_pass": BetterProducts(),
     }
     quick = torch.compile(function, dynamic=False, fullgraph=True, options=options)
     # Every cohort has shapes of its own: none is to become a variable, and there is no number of them that is too many.
@@ -50,14 +52,23 @@ def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return call
 
 
-class CutLongSums(CustomGraphPass):
-    """Computes products of few numbers with long sums in several parts, which are added up afterwards.
+class BetterProducts(CustomGraphPass):
+    """What becomes of products of matrices that are gradients of weights.
 
-    The gradient of a small weight is such a product: a sum over all tokens of a batch, for a matrix of a few tiles,
-    which would keep a few processors busy for long while the others wait.
+    Each is the transpose of a product, which would have to be copied to lie in a row with the others, a launch per
+    weight: it becomes the product of the transposes, in the other order, which need no copy. And where a product has
+    few numbers but long sums, over all tokens of a batch, a few processors would be busy for long while the others
+    wait: it is computed in several parts, which are added up afterwards.
     """
 
     def __call__(self, graph: fx.Graph) -> None:
+        output = graph.output_node()
+        for index, node in enumerate(pytree.arg_tree_leaves(*output.args)):
+            if _is_transpose_of_product(node):
+                self._turn(graph, node)
+                # The compiler would have it lie in memory as it did before.
+                as_before = output.meta.get("user_visible_output_idxs", [])
+                output.meta["user_visible_output_idxs"] = [other for other in as_before if other != index]
         for node in graph.find_nodes(op="call_function", target=aten.bmm.default):
             left, right = (argument.meta["val"] for argument in node.args)
             parts = number_of_parts(left.shape, right.shape)
@@ -67,6 +78,21 @@ class CutLongSums(CustomGraphPass):
 
     def uuid(self) -> bytes:
         return get_hash_for_files((__file__,))
+
+    @staticmethod
+    def _turn(graph: fx.Graph, node: fx.Node) -> None:
+        product = node.args[0]
+        assert isinstance(product, fx.Node)
+        with graph.inserting_before(node):
+            right, left = (graph.call_function(aten.permute.default, (factor, TRANSPOSED)) for factor in product.args)
+            turned = graph.call_function(aten.bmm.default, (left, right))
+        for new, old in zip((right, left), product.args, strict=True):
+            assert isinstance(old, fx.Node)
+            new.meta["val"] = old.meta["val"].permute(TRANSPOSED)
+        turned.meta["val"] = node.meta["val"].contiguous()
+        node.replace_all_uses_with(turned)
+        graph.erase_node(node)
+        graph.erase_node(product)
 
     @staticmethod
     def _cut(graph: fx.Graph, node: fx.Node, left: torch.Size, right: torch.Size, parts: int) -> None:
@@ -85,6 +111,18 @@ class CutLongSums(CustomGraphPass):
         total.meta.update(node.meta)  # a product that takes this one as a factor asks for its shape
         node.replace_all_uses_with(total)
         graph.erase_node(node)
+
+
+def _is_transpose_of_product(node: object) -> bool:
+    """One that nobody else in the graph asks for."""
+    if not isinstance(node, fx.Node) or node.target is not aten.permute.default or node.args[1] != TRANSPOSED:
+        return False
+    product = node.args[0]
+    return (
+        isinstance(product, fx.Node)
+        and product.target is aten.bmm.default
+        and len(product.users) == len(node.users) == 1
+    )
 
 
 def _follow_on(factor: Tensor, terms: int) -> bool:
