@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.ceilings import ceilings, demand, profile
-from benchmarks.training_checks import WIDTH, grid_parity, parity, parity_specs, same_bits
+from benchmarks.training_checks import WIDTH, parity_specs, same_bits, with_the_cpu
 from benchmarks.training_specs import RATES, published_spec, small_spec, with_rates
 from mixerscope import kernels
 from mixerscope.machine import Machine, matmuls
@@ -146,7 +146,7 @@ def on_gpu(options: argparse.Namespace) -> dict[str, Any]:
     if options.checks:
         checks = same_bits(options.architectures, machine, options.precision)
         for name, found in checks.items():
-            found |= {"cpu_gpu": parity(name, machine), "grid_cpu_gpu": grid_parity(name)}
+            found |= with_the_cpu(name, machine)
         print(json.dumps(checks), flush=True)
     rows: list[dict[str, Any]] = []
     for architecture in options.architectures:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,13 +24,25 @@ def parity_specs(architecture: str) -> list[RunSpec]:
     return with_rates(spec.changed(train=spec.train.changed(steps=20)), (1e-4, 1e-3))
 
 
-def parity(architecture: str, machine: Machine) -> float:
-    """Largest difference of a weight between CPU and GPU after some steps in float32, relative to the largest."""
-    specs = parity_specs(architecture)
+def of_several_lengths(architecture: str) -> list[RunSpec]:
+    """Trees: batches have several lengths, each with graphs of its own."""
+    train = {"steps": 40, "batch_size": 4, "documents": 80, "eval_every": 20, "eval_documents": 8, "warmup": 0.0}
+    model = {"architecture": architecture, "width": 16}
+    spec = RunSpec.model_validate({"task": {"name": "atr", "max_symbols": 60}, "model": model, "train": train})
+    return with_rates(spec, (1e-4, 1e-3))
+
+
+def in_bfloat16(architecture: str) -> list[RunSpec]:
+    return [spec.changed(train=spec.train.changed(precision="bfloat16")) for spec in parity_specs(architecture)]
+
+
+def parity(specs: list[RunSpec], machine: Machine) -> float:
+    """Largest difference of a weight between CPU and GPU after some steps, relative to the largest."""
     worst = 0.0
     for cpu, gpu in zip(train_cohort(specs), train_cohort(specs, machine=machine), strict=True):
         for name, weight in cpu.weights.items():
-            worst = max(worst, ((gpu.weights[name] - weight).abs().max() / weight.abs().max().clamp(min=1e-3)).item())
+            apart = (gpu.weights[name].float() - weight.float()).abs().max()
+            worst = max(worst, (apart / weight.float().abs().max().clamp(min=1e-3)).item())
     return worst
 
 
@@ -48,6 +61,17 @@ def grid_parity(architecture: str) -> float:
             likelihood = found.cells[cell].effects.likelihood
             worst = max(worst, (likelihood - measured.effects.likelihood).abs().max().item())
     return worst
+
+
+def with_the_cpu(architecture: str, machine: Machine) -> dict[str, float]:
+    """How far CPU and GPU are apart; what is not part of a sweep's steps is not compiled for it."""
+    graphs = replace(machine, compile=False)
+    return {
+        "cpu_gpu": parity(parity_specs(architecture), machine),
+        "cpu_gpu_several_lengths": parity(of_several_lengths(architecture), graphs),
+        "cpu_gpu_bfloat16": parity(in_bfloat16(architecture), graphs),
+        "grid_cpu_gpu": grid_parity(architecture),
+    }
 
 
 def same_bits(architectures: Sequence[str], machine: Machine, precision: str) -> dict[str, dict[str, Any]]:
