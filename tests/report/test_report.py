@@ -16,7 +16,7 @@ from mixerscope.errors import CorruptFile, UserError
 from mixerscope.report import save_chart, write_report
 from mixerscope.report.charts import MARKS, all_rows, emergence_chart, heat_map, learning_curve
 from mixerscope.report.data import gather
-from mixerscope.report.findings import GLOSS
+from mixerscope.report.findings import GLOSS, _names
 from mixerscope.runs import load_run
 from mixerscope.store import find_runs, read_json, write_json
 from mixerscope.tasks import AR
@@ -369,3 +369,14 @@ def test_emergence_is_drawn_from_where_the_model_reads_the_token():
     ]
     assert "value 0.90, accuracy 0.50" in chart.description
     assert emergence_chart(SimpleNamespace(emergence=rows[:1], label="based", run=model.run), "key") is None
+
+
+def test_many_models_are_counted_by_architecture():
+    def model(architecture, label):
+        spec = SimpleNamespace(model=SimpleNamespace(architecture=architecture))
+        return SimpleNamespace(label=label, run=SimpleNamespace(spec=spec))
+
+    few = [model("based", f"based, d={width}") for width in (16, 32)]
+    assert _names(few) == "based, d=16 and based, d=32"
+    many = [*few, model("attention", "attention"), *few]
+    assert _names(many) == "based x4 and attention x1"

@@ -1,6 +1,6 @@
 """What was found, as sentences. Each is derived from the verdicts; none is written in advance."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ GLOSS = {
 }
 """Mechanisms in plain words."""
 NAMED_AT_MOST = 4
-"""Models that a sentence lists by name; the others are counted."""
+"""Models that a sentence lists by name; more are counted by architecture."""
 
 
 @dataclass(frozen=True)
@@ -113,5 +113,6 @@ def _accuracy_sentence(models: Sequence[ModelResult]) -> str:
 def _names(models: Sequence[ModelResult]) -> str:
     names = [model.label for model in models]
     if len(names) > NAMED_AT_MOST:
-        names = [*names[:NAMED_AT_MOST], f"{len(names) - NAMED_AT_MOST} more"]
+        counts = Counter(model.run.spec.model.architecture for model in models)
+        names = [f"{architecture} x{count}" for architecture, count in counts.items()]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
