@@ -14,10 +14,10 @@ from mixerscope.store import RunFolder, read_json, write_json
 TASK = {"name": "ar", "num_pairs": 2, "num_keys": 4, "num_values": 4}
 
 
-def tiny_spec(architecture="attention", *, task=TASK, seed=0, lr=1e-3, slots=("key",)):
+def tiny_spec(architecture="attention", *, width=8, task=TASK, seed=0, lr=1e-3, slots=("key",)):
     return RunSpec(
         task=task,
-        model={"architecture": architecture, "width": 8, "layers": 2},
+        model={"architecture": architecture, "width": width, "layers": 2},
         train={"steps": 2, "batch_size": 4, "documents": 8, "lr": lr, "eval_every": 1, "eval_documents": 8},
         interventions={"documents": 6, "slots": slots},
         seed=seed,
@@ -30,6 +30,7 @@ def made(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     return {
         "based": run(tiny_spec("based"), root).folder.path,
+        "wide based": run(tiny_spec("based", width=16), root).folder.path,
         "attention": run(tiny_spec("attention"), root).folder.path,
         "attention seed 1": run(tiny_spec("attention", seed=1), root).folder.path,
         "two slots": run(tiny_spec("attention", slots=("key", "value")), root).folder.path,

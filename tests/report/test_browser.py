@@ -23,6 +23,7 @@ FLAGS = [
 def test_the_charts_are_drawn_and_the_tables_unpack(folder, tmp_path):
     root = folder("based", "two slots", "other task", "diverged")
     give_verdict(find_run(root, "based"), "induction", ["key", "value", "query"])
+    folder("wide based")
     path = write_report(root)
     # What a click on a download button does, minus the click.
     ask = "<script>unpack('summary.csv').then((b) => b.text()).then((t) => { document.body.dataset.csv = t; })</script>"

@@ -14,7 +14,7 @@ import pytest
 from mixerscope.analysis import CARRIES, MECHANISMS, MIN_GAP, SHARE
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.report import save_chart, write_report
-from mixerscope.report.charts import MARKS, all_rows, emergence_chart, heat_map, learning_curve
+from mixerscope.report.charts import MARKS, all_rows, emergence_chart, heat_map, learning_curve, width_chart
 from mixerscope.report.data import gather
 from mixerscope.report.findings import GLOSS, _names
 from mixerscope.runs import load_run
@@ -334,6 +334,20 @@ def test_charts_are_valid_and_can_be_saved_without_a_browser(folder, tmp_path):
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     save_chart(learning_curve(group.models, "accuracy", "Accuracy"), tmp_path / "curve.svg")
     assert "<svg" in (tmp_path / "curve.svg").read_text()
+
+
+def test_models_of_several_widths_are_shown_together(folder):
+    root = folder("based")
+    assert 'id="widths-0"' not in write_report(root).read_text()
+    root = folder("wide based", "attention", "diverged")
+    [group] = gather(find_runs(root))
+    chart = width_chart(group.models)
+    assert chart is not None
+    spec = chart.to_dict(validate=True)
+    assert [row["width"] for row in spec["datasets"]["models"]] == [8, 8, 16]
+    assert {row["architecture"] for row in spec["datasets"]["best"]} == {"attention", "based"}
+    assert "based at 16" in spec["description"]
+    assert write_report(root).read_text().count('id="widths-0"') == 1
 
 
 def test_an_unforeseen_route_is_glossed_and_not_taken_for_a_name(folder):

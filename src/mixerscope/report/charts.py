@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 
 from mixerscope.analysis import SHARE
+from mixerscope.analysis.rules import NOT_LEARNED
 from mixerscope.report.data import ModelResult, SlotVerdict
 
 CELL_WIDTH, CELL_HEIGHT = 44, 28
@@ -25,7 +26,11 @@ INK = {"strong_ink": "#ffffff", "weak_ink": "#1c2430", "edge": "#b9c1cc", "alarm
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's colours, which stay apart for colour-blind readers; beyond six, dashes tell lines apart."""
 DASHES = ([1, 0], [6, 3], [2, 2])
+SHAPES = {"induction": "circle", "direct retrieval": "triangle-up", NOT_LEARNED: "cross"}
+"""Of the usual mechanisms; others share one."""
+OTHER_SHAPE = "diamond"
 ACCURACY = "accuracy"
+GREY = "#808890"
 RAMP = ("#f1f4f9", "#9cc3e6", "#2f7fc1", "#0b3f78")
 
 Chart = alt.LayerChart | alt.FacetChart | alt.VConcatChart
@@ -137,9 +142,69 @@ def all_rows(model: ModelResult, verdict: SlotVerdict) -> dict[str, str]:
     return {row["site"]: row["site"] for row in model.cells if row["slot"] == verdict.slot}
 
 
+def width_chart(models: Sequence[ModelResult]) -> Chart | None:
+    """Accuracy against width, a line per architecture through its best models, a shape per mechanism; None where all
+    models have one width."""
+    rows = [
+        {
+            "model": model.label,
+            "architecture": model.run.spec.model.architecture,
+            "width": model.run.spec.model.width,
+            "accuracy": round(model.accuracy.value, 4),
+            "low": model.accuracy.low,
+            "high": model.accuracy.high,
+            "mechanism": model.mechanism,
+        }
+        for model in models
+        if model.accuracy
+    ]
+    widths = sorted({row["width"] for row in rows})
+    if len(widths) < 2:
+        return None
+    best = {(row["architecture"], row["width"]): row for row in sorted(rows, key=lambda row: row["accuracy"])}
+    architectures, mechanisms = ([*dict.fromkeys(row[key] for row in rows)] for key in ("architecture", "mechanism"))
+    colours, dashes = _series(len(architectures))
+    legend = alt.Legend(title=None, orient="bottom", columns=7, symbolType="stroke")
+    base = alt.Chart(alt.NamedData("models")).encode(
+        x=alt.X(
+            "width:Q", title="width", scale=alt.Scale(type="log", base=2), axis=alt.Axis(values=widths, grid=False)
+        ),
+        color=alt.Color("architecture:N", scale=alt.Scale(domain=architectures, range=colours), legend=legend),
+        tooltip=[alt.Tooltip("model:N"), alt.Tooltip("accuracy:Q", format=".1%"), alt.Tooltip("mechanism:N")],
+    )
+    accuracy = alt.Y("accuracy:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", tickCount=5))
+    lines = base.mark_line(strokeWidth=2).encode(
+        y=accuracy,
+        strokeDash=alt.StrokeDash("architecture:N", scale=alt.Scale(domain=architectures, range=dashes), legend=legend),
+    )
+    lines.data = alt.NamedData("best")
+    intervals = base.mark_rule(strokeWidth=1).encode(y="low:Q", y2="high:Q")
+    shapes = alt.Scale(domain=mechanisms, range=[SHAPES.get(name, OTHER_SHAPE) for name in mechanisms])
+    shape_legend = alt.Legend(title=None, orient="bottom", symbolFillColor=GREY, symbolStrokeColor=GREY)
+    points = base.mark_point(filled=True, opacity=1, size=90).encode(
+        y=accuracy, shape=alt.Shape("mechanism:N", scale=shapes, legend=shape_legend)
+    )
+    chart = alt.layer(lines, intervals, points)
+    chart.width, chart.height = "container", CURVE_HEIGHT + 60
+    found = [f"{r['architecture']} at {r['width']}: {r['accuracy']:.1%}, {r['mechanism']}" for r in best.values()]
+    chart.description = f"Accuracy and mechanism by width; the best of each: {'; '.join(found)}."
+    chart.title = alt.TitleParams("Accuracy on fresh documents by width", anchor="start", fontSize=12)
+    chart.datasets = {"models": rows, "best": list(best.values())}
+    return chart
+
+
+def _series(count: int) -> tuple[list[str], list[list[int]]]:
+    """Colours and dashes of so many lines."""
+    return (
+        [SERIES[i % len(SERIES)] for i in range(count)],
+        [DASHES[(i // len(SERIES)) % len(DASHES)] for i in range(count)],
+    )
+
+
 def learning_curve(models: Sequence[ModelResult], metric: str, title: str, percent: bool = False) -> Chart:
     """One metric against steps, a line per model; the end of each line says how training ended."""
     labels = [model.label for model in models]
+    colours, dashes = _series(len(labels))
     rows = [
         {"model": model.label, "step": point["step"], metric: round(point[metric], 5), "ended": ended}
         for model in models
@@ -154,7 +219,7 @@ def learning_curve(models: Sequence[ModelResult], metric: str, title: str, perce
         y=alt.Y(f"{metric}:Q", title=None, scale=scale, axis=alt.Axis(format="%" if percent else "~g", tickCount=5)),
         color=alt.Color(
             "model:N",
-            scale=alt.Scale(domain=labels, range=[SERIES[i % len(SERIES)] for i in range(len(labels))]),
+            scale=alt.Scale(domain=labels, range=colours),
             legend=legend,
         ),
         tooltip=[
@@ -163,7 +228,6 @@ def learning_curve(models: Sequence[ModelResult], metric: str, title: str, perce
             alt.Tooltip(f"{metric}:Q", format=".1%" if percent else ".4f"),
         ],
     )
-    dashes = [DASHES[(i // len(SERIES)) % len(DASHES)] for i in range(len(labels))]
     lines = base.mark_line(strokeWidth=2).encode(
         strokeDash=alt.StrokeDash("model:N", scale=alt.Scale(domain=labels, range=dashes), legend=legend)
     )
@@ -195,7 +259,7 @@ def emergence_chart(model: ModelResult, slot: str) -> Chart | None:
     accuracy = {row["step"]: row["accuracy"] for row in seen}
     rows = [*shares, *({"step": step, "what": ACCURACY, "value": value} for step, value in accuracy.items())]
     names = [*roles, ACCURACY]
-    colours = [*(SERIES[i % len(SERIES)] for i in range(len(roles))), "#808890"]
+    colours = [*(SERIES[i % len(SERIES)] for i in range(len(roles))), GREY]
     dashes = [*([1, 0] for _ in roles), [5, 3]]
     legend = alt.Legend(title=None, orient="bottom", columns=3, symbolType="stroke")
     base = alt.Chart(alt.NamedData("emergence")).encode(

@@ -22,6 +22,7 @@ from mixerscope.report.charts import (
     heat_map,
     heat_map_text,
     learning_curve,
+    width_chart,
 )
 from mixerscope.report.data import TaskGroup, gather
 from mixerscope.report.findings import GLOSS, SAME_ACCURACY, finding, page_headline
@@ -99,6 +100,9 @@ def _section(index: int, group: TaskGroup, charts: dict[str, dict[str, Any]]) ->
                 charts[ids[kind]] = _spec(heat_map(model, verdict.slot, rows))
             text = heat_map_text(model, verdict.slot, boundary_rows(model, verdict))
             maps.append({"model": model, "slot": verdict.slot, "ids": ids, "text": text, "learned": learned})
+    widths = width_chart(group.models)
+    overview = {f"widths-{index}": _spec(widths)} if widths else {}
+    charts |= overview
     curves = {}
     for metric, title in (("accuracy", "Accuracy on the dev set"), ("loss", "Training loss (nats per answer)")):
         curves[metric] = f"curve-{index}-{metric}"
@@ -112,6 +116,7 @@ def _section(index: int, group: TaskGroup, charts: dict[str, dict[str, Any]]) ->
     return {
         "group": group,
         "finding": finding(group),
+        "overview": {id: spec["description"] for id, spec in overview.items()},
         "emergence": {id: spec["description"] for id, spec in emergence.items()},
         "maps": maps,
         "curves": curves,
