@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.ceilings import ceilings, demand, profile
-from benchmarks.training_checks import WIDTH, parity_specs, same_bits, with_the_cpu
+from benchmarks.training_checks import same_bits, specs_of_checks, with_the_cpu
 from benchmarks.training_specs import RATES, published_spec, small_spec, with_rates
 from mixerscope import kernels
 from mixerscope.machine import Machine, matmuls
@@ -122,12 +122,12 @@ def _rate(step, seconds: float) -> float:  # noqa: ANN001
 
 def compile_ahead(options: argparse.Namespace, machine: Machine) -> None:
     """Compiles all that is to be measured, several at a time: `ready_s` is then what a warm cache takes."""
-    widths = {*options.widths, WIDTH} if options.checks else options.widths
-    rates = rates_of(options.models)
-    specs = [published_spec(name, width, options.precision) for name in options.architectures for width in widths]
-    cohorts = [Cohort(tuple(with_rates(spec, rates))) for spec in specs]
-    if options.checks:
-        cohorts += [Cohort(tuple(parity_specs(name))) for name in options.architectures]
+    cohorts: list[Cohort] = []
+    for name in options.architectures:
+        specs = [published_spec(name, width, options.precision) for width in options.widths]
+        cohorts += [Cohort(tuple(with_rates(spec, rates_of(options.models)))) for spec in specs]
+        if options.checks:
+            cohorts += [Cohort(tuple(specs)) for specs in specs_of_checks(name, options.precision)]
     started = time.perf_counter()
     ahead = Ahead(cohorts, machine, os.cpu_count() or 1)
     while not all(ahead.is_ready(cohort, wait=60) for cohort in cohorts):

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,8 +24,8 @@ def parity_specs(architecture: str) -> list[RunSpec]:
 
 
 def of_several_lengths(architecture: str) -> list[RunSpec]:
-    """Trees: batches have several lengths, each with graphs of its own."""
-    train = {"steps": 40, "batch_size": 4, "documents": 80, "eval_every": 20, "eval_documents": 8, "warmup": 0.0}
+    """Trees: batches have several lengths, each with graphs of its own; an odd number of documents in a batch."""
+    train = {"steps": 80, "batch_size": 5, "documents": 1000, "eval_every": 40, "eval_documents": 8, "warmup": 0.0}
     model = {"architecture": architecture, "width": 16}
     spec = RunSpec.model_validate({"task": {"name": "atr", "max_symbols": 60}, "model": model, "train": train})
     return with_rates(spec, (1e-4, 1e-3))
@@ -63,15 +62,18 @@ def grid_parity(architecture: str) -> float:
     return worst
 
 
+COMPARED = {"cpu_gpu": parity_specs, "cpu_gpu_several_lengths": of_several_lengths, "cpu_gpu_bfloat16": in_bfloat16}
+
+
 def with_the_cpu(architecture: str, machine: Machine) -> dict[str, float]:
-    """How far CPU and GPU are apart; what is not part of a sweep's steps is not compiled for it."""
-    graphs = replace(machine, compile=False)
-    return {
-        "cpu_gpu": parity(parity_specs(architecture), machine),
-        "cpu_gpu_several_lengths": parity(of_several_lengths(architecture), graphs),
-        "cpu_gpu_bfloat16": parity(in_bfloat16(architecture), graphs),
-        "grid_cpu_gpu": grid_parity(architecture),
-    }
+    """How far CPU and GPU are apart."""
+    found = {name: parity(specs(architecture), machine) for name, specs in COMPARED.items()}
+    return found | {"grid_cpu_gpu": grid_parity(architecture)}
+
+
+def specs_of_checks(architecture: str, precision: str) -> list[list[RunSpec]]:
+    """The cohorts that the checks of an architecture train on the GPU."""
+    return [with_rates(_published(architecture, precision)), *(specs(architecture) for specs in COMPARED.values())]
 
 
 def same_bits(architectures: Sequence[str], machine: Machine, precision: str) -> dict[str, dict[str, Any]]:
@@ -82,10 +84,8 @@ def same_bits(architectures: Sequence[str], machine: Machine, precision: str) ->
     """
 
     def train(architecture: str) -> str:
-        spec = published_spec(architecture, WIDTH, precision)
-        spec = spec.changed(train=spec.train.changed(steps=2000, eval_every=1000))
         with torch.cuda.stream(torch.cuda.Stream(priority=-1)):
-            return _digest(train_cohort(with_rates(spec), machine=machine))
+            return _digest(train_cohort(with_rates(_published(architecture, precision)), machine=machine))
 
     alone = [train(architecture) for architecture in architectures]
     with ThreadPoolExecutor(IN_FLIGHT) as threads:
@@ -94,6 +94,11 @@ def same_bits(architectures: Sequence[str], machine: Machine, precision: str) ->
         architecture: {"undisturbed": one == other, "weights_sha256": one}
         for architecture, one, other in zip(architectures, alone, together, strict=True)
     }
+
+
+def _published(architecture: str, precision: str) -> RunSpec:
+    spec = published_spec(architecture, WIDTH, precision)
+    return spec.changed(train=spec.train.changed(steps=2000, eval_every=1000))
 
 
 def _digest(members: Sequence[Member]) -> str:

@@ -136,13 +136,34 @@ def test_verdicts_of_processes_that_find_them_at_once_are_all_kept(tmp_path):
 
 
 def test_kernels_are_kept_in_one_place_whoever_compiles_first(kernel, tmp_path, monkeypatch):
-    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    for name in ("TRITON_CACHE_DIR", "TRITON_HOME", "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
     kernel("right")
     chosen(numbers(3, 4))
     assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "mixerscope" / "triton")
     monkeypatch.setenv("TRITON_CACHE_DIR", "elsewhere")
     kernels.one_triton_cache()
     assert os.environ["TRITON_CACHE_DIR"] == "elsewhere", "unless somebody chose"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "place"), [("TORCHINDUCTOR_CACHE_DIR", "mine/triton"), ("TRITON_HOME", "mine/.triton/cache")]
+)
+def test_the_place_of_others_is_theirs_to_choose(tmp_path, monkeypatch, chosen, place):
+    monkeypatch.setenv("TRITON_CACHE_DIR", "")  # so that it is put back
+    del os.environ["TRITON_CACHE_DIR"]
+    monkeypatch.setenv(chosen, str(tmp_path / "mine"))
+    kernels.one_triton_cache()
+    assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / place)
+
+
+def test_a_place_that_cannot_be_written_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", "")
+    del os.environ["TRITON_CACHE_DIR"]
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file"))
+    kernels.one_triton_cache()
+    assert "TRITON_CACHE_DIR" not in os.environ
 
 
 def test_a_directory_that_cannot_be_written_costs_nothing(kernel, tmp_path):

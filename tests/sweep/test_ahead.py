@@ -45,6 +45,24 @@ def test_there_are_few_processes_until_the_first_cohorts_are_ready(sweep_file):
     ahead.close()
 
 
+@pytest.mark.parametrize("at_first", [1, 2])
+def test_nobody_waits_for_processes_that_cannot_be_started(sweep_file, monkeypatch, at_first):
+    cohorts = group(load_runs(str(sweep_file())), largest=1)
+    real, started = Ahead._start, []
+
+    def start():
+        if len(started) == at_first - 1:
+            raise BlockingIOError("too many processes")
+        started.append(real())
+        return started[-1]
+
+    monkeypatch.setattr(Ahead, "_start", staticmethod(start))
+    ahead = Ahead(cohorts, Machine(compile=True), processes=2, at_first=at_first)
+    assert all(ahead.is_ready(cohort, wait=60) for cohort in cohorts)
+    ahead.close()
+    assert len(ahead.failures) == (0 if started else len(cohorts))
+
+
 def test_closing_keeps_nobody_waiting(sweep_file):
     cohorts = group(load_runs(str(sweep_file())))
     ahead = Ahead(cohorts, Machine(compile=True), processes=1)

@@ -9,6 +9,7 @@ from mixerscope.tasks import UNSCORED, Batch
 from mixerscope.training import batches as module
 from mixerscope.training import train_cohort
 from mixerscope.training.batches import Batches, Documents
+from mixerscope.training.cohort import LENGTHS
 
 CPU = torch.device("cpu")
 
@@ -64,14 +65,16 @@ def test_lengths_are_the_longest_needed_and_its_halves(needed: list[int], length
     assert batches_of(documents(needed), size=1, steps=100).lengths == lengths
 
 
-def test_lengths_may_be_multiples_and_documents_are_filled_up():
-    long = documents([67, 34, 33, 17, 16, 1])
-    data = Batch(long.tokens[:, :67], long.targets[:, :67])
-    batches = Batches.of(data, TrainSpec(steps=100, batch_size=1), CPU, multiple=4)
-    assert batches.lengths == (68, 36, 36, 20, 20, 20)
-    assert batches.tokens.shape == (6, 1, 68)
-    assert torch.equal(batches.tokens[:, 0, :67], data.tokens)
-    assert Batches.of(documents([4, 2]), TrainSpec(steps=9, batch_size=1), CPU, multiple=32).lengths == (32, 32)
+def test_lengths_are_multiples_where_documents_are_that_long():
+    def lengths(data: Batch, multiple: int) -> tuple[int, ...]:
+        return Batches.of(data, TrainSpec(steps=100, batch_size=1), CPU, multiple).lengths
+
+    data = documents([67, 34, 33, 17, 16, 1])
+    assert lengths(data, 4) == (68, 36, 36, 20, 20, 20)
+    short = Batch(data.tokens[:, :67], data.targets[:, :67])
+    assert lengths(short, 4) == (67, 36, 36, 20, 20, 20), "no model has to read more than the task's documents have"
+    assert lengths(documents([4, 2]), 32) == (32, 32)
+    assert LENGTHS == {"cpu": 1, "cuda": 4}
 
 
 def test_a_batch_is_as_long_as_its_longest_document_needs():
@@ -107,9 +110,8 @@ def test_documents_hold_what_scoring_needs():
     assert scored.targets.tolist() == [[1], [1]]
 
 
-@pytest.mark.parametrize("more", [0, 5])
 @pytest.mark.parametrize("architecture", ["attention", "mamba"])
-def test_cut_batches_train_the_weights_that_whole_or_filled_up_ones_do(architecture: str, more: int, monkeypatch):
+def test_cut_batches_train_the_weights_that_whole_ones_do(architecture: str, monkeypatch):
     train = {"steps": 6, "batch_size": 2, "documents": 12, "eval_every": 6, "eval_documents": 4, "warmup": 0.0}
     model = {"architecture": architecture, "width": 8, "layers": 1}
     spec = RunSpec.model_validate({"task": "atr:paper-l10", "model": model, "train": train})
@@ -119,8 +121,7 @@ def test_cut_batches_train_the_weights_that_whole_or_filled_up_ones_do(architect
     assert len(set(lengths)) > 1, "nothing but the longest is cut, so little is compared"
     assert max(lengths) < data.tokens.shape[1]
     cut = train_cohort(specs, dtype=torch.float64)
-    whole = data.tokens.shape[1] + more
-    monkeypatch.setattr(module, "_rounded", lambda needed, multiple: (whole,) * len(needed))
+    monkeypatch.setattr(module, "_rounded", lambda needed, multiple, most: (most,) * len(needed))
     for member, want in zip(cut, train_cohort(specs, dtype=torch.float64), strict=True):
         for name, weight in want.weights.items():
             torch.testing.assert_close(member.weights[name], weight, rtol=0, atol=1e-9)

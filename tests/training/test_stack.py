@@ -47,12 +47,14 @@ def test_warming_up_works_for_every_length_at_any_step_and_leaves_no_trace(of_se
     assert made.counter.item() == made.done == len(made.factors)
 
 
-def test_warming_up_updates_at_a_rate_above_zero(monkeypatch):
+@pytest.mark.parametrize("documents", [8, 100])
+def test_warming_up_updates_at_a_rate_above_zero(monkeypatch, documents):
     """The kernel of the update is compared with its definition then; at a rate of zero it could do anything."""
     seen = []
     monkeypatch.setattr(stack, "adamw", lambda *inputs: seen.append(inputs[-1].tolist()))
-    made = stack_of(tiny_spec(warmup=0.5))
-    made._warm_up(made.batches.lengths[0], 1)
+    made = stack_of(tiny_spec(warmup=0.5, steps=20, documents=documents))
+    for length, steps in made.spans():
+        made._warm_up(length, steps)
     assert seen
     assert all(min(factors) > 0 for factors in seen)
 
@@ -72,8 +74,8 @@ def test_all_graphs_are_known_before_the_first_step(of_several_lengths, monkeypa
 class Graph:
     """Notes which steps it is shown, undoes them, and takes them again when it is played."""
 
-    def __init__(self, made, take):
-        self.made, self.take = made, take
+    def __init__(self, made, take, warmed):
+        self.made, self.take, self.warmed = made, take, warmed
 
     def state(self):
         return [self.made.flat, self.made.first, self.made.second, self.made.counter, self.made.loss_sum]
@@ -82,8 +84,9 @@ class Graph:
         self.in_pool, self.before = pool, [tensor.clone() for tensor in self.state()]
         self.made._steps = self.note
 
-    def note(self, *steps):
-        self.steps = steps
+    def note(self, length, steps):
+        assert any(known == length and warm >= steps for known, warm in self.warmed), "first met while capturing"
+        self.steps = (length, steps)
 
     def capture_end(self):
         del self.made._steps
@@ -119,11 +122,17 @@ class Event:
 def test_steps_in_graphs_are_the_steps_one_by_one(of_several_lengths, monkeypatch):
     """With stand-ins for all of CUDA: which graph holds which steps, what warming up leaves, what waits for what."""
     made, plain = of_several_lengths, stack_of(several_lengths_spec())
-    graphs = []
+    graphs, warmed = [], []
 
     def graph():
-        graphs.append(Graph(made, type(made)._steps.__get__(made)))
+        graphs.append(Graph(made, type(made)._steps.__get__(made), warmed))
         return graphs[-1]
+
+    def warm_up(length, steps):
+        warmed.append((length, steps))
+        type(made)._warm_up(made, length, steps)
+
+    made._warm_up = warm_up
 
     pools = iter("abc")
     for name, stand_in in {
@@ -150,6 +159,12 @@ def test_steps_in_graphs_are_the_steps_one_by_one(of_several_lengths, monkeypatc
     assert {graph.in_pool for graph in graphs} == {"a"}
     assert {graph.steps for graph in graphs} == made.spans()
     assert {steps for _, steps in made.spans()} == {1, 2}
+    assert Event.running > 0, "the host runs ahead"
+    with stack.BUILDING:
+        made.advance(2)
+    assert Event.running == 0, "but not while another cohort gets ready"
+    plain.advance(2)
+    warmed.clear()
     made.keep([1])
     plain.keep([1])
     made.advance(6)

@@ -58,6 +58,8 @@ class Ahead:
         self.at_work, self.lock = 0, threading.Lock()
         with self.lock:
             self._hire(at_first)
+            if at_first and not self.processes:
+                self._give_up("no process could be started to compile it")
 
     def is_ready(self, cohort: Cohort, wait: float) -> bool:
         """Whether the cohort has had its turn, after so many seconds of waiting for it at most."""
@@ -74,18 +76,22 @@ class Ahead:
             feeder.join()
 
     def _hire(self, count: int) -> None:
-        started = [self._start() for _ in range(count)]
-        feeders = [threading.Thread(target=self._feed, args=(process,), daemon=True) for process in started]
-        self.processes += started
-        self.feeders += feeders
-        self.at_work += count
-        for feeder in feeders:
+        """As many of these as the system lets start."""
+        for _ in range(count):
+            try:
+                process = self._start()
+            except OSError:
+                return
+            feeder = threading.Thread(target=self._feed, args=(process,), daemon=True)
+            self.processes.append(process)
+            self.feeders.append(feeder)
+            self.at_work += 1
             feeder.start()
 
     def _hire_the_others(self) -> None:
         with self.lock:
             if self.later and all(self.ready[cohort.id].is_set() for cohort in self.urgent):
-                count, self.later = self.later, 0
+                count, self.later = min(self.later, self.waiting.qsize()), 0
                 self._hire(count)
 
     @staticmethod

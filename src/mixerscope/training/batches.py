@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from mixerscope.spec import TrainSpec
 from mixerscope.tasks import UNSCORED, Batch
@@ -49,25 +48,24 @@ class Batches:
 
     @staticmethod
     def of(batch: Batch, train: TrainSpec, device: torch.device, multiple: int = 1) -> "Batches":
-        """With lengths that are multiples of `multiple`; what documents lack of that is filled up with any token."""
+        """With lengths that are multiples of `multiple` where documents are that long: no model has to read more."""
         size = train.batch_size
         # Where the documents are not a multiple of the batch, the batches repeat only after several rounds.
         count = min(train.steps, len(batch) // math.gcd(len(batch), size))
         rows = (torch.arange(count)[:, None] * size + torch.arange(size)) % len(batch)
         read, targets = batch.scored()
         tokens, read, targets = batch.tokens[rows].to(device), read[rows].to(device), targets[rows].to(device)
-        lengths = _rounded(read.where(targets != UNSCORED, 0).amax((1, 2)) + 1, multiple)
-        tokens = pad(tokens, (0, max(0, max(lengths) - tokens.shape[2])))
+        lengths = _rounded(read.where(targets != UNSCORED, 0).amax((1, 2)) + 1, multiple, tokens.shape[2])
         return Batches(tokens, read, targets, lengths, _by_token(tokens, lengths))
 
 
-def _rounded(needed: Tensor, multiple: int) -> tuple[int, ...]:
+def _rounded(needed: Tensor, multiple: int, most: int) -> tuple[int, ...]:
     """Each number of positions rounded up to one of a few: the largest, a half of it, a quarter of it, ...
 
     Nothing after the last scored position can matter to a causal model, and a step is captured or compiled for each
     length it meets, so there must not be many.
     """
-    offered = [_up(int(needed.max()), multiple)]
+    offered = [min(most, _up(int(needed.max()), multiple))]
     while (half := _up(-(-offered[-1] // 2), multiple)) >= SHORTEST and half < offered[-1]:
         offered.append(half)
     return tuple(min(length for length in offered if length >= need) for need in needed.tolist())

@@ -30,8 +30,8 @@ from mixerscope.training.objective import answer_correct, answer_likelihood
 from mixerscope.training.stack import Stack
 
 Outcome = Literal["finished", "reached", "diverged"]
-ALIGNED_LENGTH = 4
-"""On a GPU lengths are multiples of 16 bytes, which the faster kernels for products of matrices ask for."""
+LENGTHS = {"cpu": 1, "cuda": 4}
+"""What lengths of batches are multiples of: the faster kernels for products of matrices ask for rows of 16 bytes."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,7 @@ def _stack(specs: list[RunSpec], data: Batch, machine: Machine, dtype: torch.dty
         dtype = torch.bfloat16 if train.precision == "bfloat16" else torch.float32
     models = [build_model(spec.model, spec.task.vocab_size, spec.seed).to(dtype) for spec in specs]
     rates, decays = [spec.train.lr for spec in specs], [spec.train.weight_decay for spec in specs]
-    aligned = machine.device == "cuda" and specs[0].model.max_length % ALIGNED_LENGTH == 0
-    batches = Batches.of(data, train, torch.device(machine.device), ALIGNED_LENGTH if aligned else 1)
+    batches = Batches.of(data, train, torch.device(machine.device), LENGTHS[machine.device])
     return Stack(models, rates, decays, train, batches, machine)
 
 

@@ -140,7 +140,8 @@ class Stack:
     def build(self) -> None:
         """Gets ready for every step there will be, where that takes time and memory: training meets nothing new."""
         if self.device.type == "cuda":
-            for length, steps in sorted(self.spans(), reverse=True):  # smaller ones find room where larger ones were
+            # Short ones find room where long ones were; and the last step alone is the one to compare kernels on.
+            for length, steps in sorted(self.spans(), key=lambda span: (-span[0], span[1])):
                 self._graph(length, steps)
 
     def spans(self) -> set[tuple[int, int]]:
@@ -261,6 +262,7 @@ class Stack:
         # The batches that come next may be longer; and the first of all may be trained on with a rate of zero, which
         # would hide a wrong update from those who compare.
         start = self._starts(length, steps)[-1]
+        start += (len(self.factors) - steps - start) // self.batches.count * self.batches.count
         for _ in range(WARM_UPS):
             self.counter.fill_(start)
             self._steps(length, steps)
