@@ -337,9 +337,9 @@ def test_charts_are_valid_and_can_be_saved_without_a_browser(folder, tmp_path):
 
 
 def test_models_of_several_widths_are_shown_together(folder):
-    root = folder("based")
-    assert 'id="widths-0"' not in write_report(root).read_text()
     root = folder("wide based", "attention", "diverged")
+    assert 'id="widths-0"' not in write_report(root).read_text(), "no architecture has two"
+    folder("based")
     [group] = gather(find_runs(root))
     chart = width_chart(group.models)
     assert chart is not None

@@ -143,8 +143,8 @@ def all_rows(model: ModelResult, verdict: SlotVerdict) -> dict[str, str]:
 
 
 def width_chart(models: Sequence[ModelResult]) -> Chart | None:
-    """Accuracy against width, a line per architecture through its best models, a shape per mechanism; None where all
-    models have one width."""
+    """Accuracy against width, a line per architecture through its best models, a shape per mechanism; None where no
+    architecture has several widths."""
     rows = [
         {
             "model": model.label,
@@ -158,11 +158,11 @@ def width_chart(models: Sequence[ModelResult]) -> Chart | None:
         for model in models
         if model.accuracy
     ]
-    widths = sorted({row["width"] for row in rows})
-    if len(widths) < 2:
-        return None
     best = {(row["architecture"], row["width"]): row for row in sorted(rows, key=lambda row: row["accuracy"])}
     architectures, mechanisms = ([*dict.fromkeys(row[key] for row in rows)] for key in ("architecture", "mechanism"))
+    if len(best) == len(architectures):
+        return None
+    widths = sorted({row["width"] for row in rows})
     colours, dashes = _series(len(architectures))
     legend = alt.Legend(title=None, orient="bottom", columns=7, symbolType="stroke")
     base = alt.Chart(alt.NamedData("models")).encode(
