@@ -1,7 +1,11 @@
 """Every error Mixerscope raises on purpose. A `UserError` is the user's to fix: one sentence, exit code 2."""
 
 import difflib
+import sys
 from collections.abc import Iterable
+
+FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes of commands."""
 
 
 class MixerscopeError(Exception):
@@ -34,6 +38,15 @@ class SiteFiredAgain(MixerscopeError):
 
 class SelfTestFailed(MixerscopeError):
     """The checks that precede every intervention grid did not hold for this model."""
+
+
+def complain(error: MixerscopeError | KeyboardInterrupt) -> int:
+    """Says in one line on stderr why a command ends, whatever the message looks like; returns its exit code."""
+    message = "interrupted; finished runs are kept" if isinstance(error, KeyboardInterrupt) else str(error)
+    sys.stderr.write(f"mixerscope: {' '.join(message.split())}\n")
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    return WRONG_INPUT if isinstance(error, UserError) else FAILED
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

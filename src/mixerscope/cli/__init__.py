@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, UnknownCommandError
 
 from mixerscope import __version__
-from mixerscope.errors import MixerscopeError, UnknownName, UserError
+from mixerscope.errors import FINE, MixerscopeError, UnknownName, UserError, complain
 
-FINE, FAILED, WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+BROKEN_PIPE = 141
 
 # Target, summary, example; said here so that `mixerscope --help` need not import the verbs.
 VERBS = {
@@ -73,15 +73,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = make_app()(tokens, exit_on_error=False, print_error=False, verbose=False)
         return code if isinstance(code, int) else FINE
     except UnknownCommandError as error:
-        return _complain(str(_unknown_command(error, tokens)), WRONG_INPUT)
+        return complain(_unknown_command(error, tokens))
     except CycloptsError as error:
-        return _complain(str(error), WRONG_INPUT)
-    except UserError as error:
-        return _complain(str(error), WRONG_INPUT)
-    except MixerscopeError as error:
-        return _complain(str(error), FAILED)
-    except KeyboardInterrupt:
-        return _complain("interrupted; finished runs are kept", INTERRUPTED)
+        return complain(UserError(str(error)))
+    except (MixerscopeError, KeyboardInterrupt) as error:
+        return complain(error)
     except BrokenPipeError:
         # The reader (`| head`) has gone; what Python would still flush at exit goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -92,9 +88,3 @@ def _unknown_command(error: UnknownCommandError, tokens: list[str]) -> UserError
     app = error.app
     known = [name for name in app if not name.startswith("-")] if app is not None else list(VERBS)
     return UnknownName("command", (error.unused_tokens or tokens)[0], known)
-
-
-def _complain(message: str, code: int) -> int:
-    """One line on stderr, whatever the message looks like."""
-    sys.stderr.write(f"mixerscope: {' '.join(message.split())}\n")
-    return code

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from mixerscope.errors import MixerscopeError, UserError
+from mixerscope.errors import FAILED, FINE, MixerscopeError, complain
 from mixerscope.machine import Machine
 from mixerscope.spec import parse_settings
 from mixerscope.sweep.best import best_lines, best_runs, finished_runs
@@ -20,7 +20,6 @@ from mixerscope.sweep.source import load_runs
 from mixerscope.sweep.table import CohortRow, read_rows
 from mixerscope.sweep.text import ended_line, outcome_lines, plan_lines, summary
 
-FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 QUIET_SECONDS = 20.0
 """Between two lines about one cohort."""
 
@@ -64,12 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         return _run(options)
-    except UserError as error:
-        return _complain(str(error), WRONG_INPUT)
-    except MixerscopeError as error:
-        return _complain(str(error), FAILED)
-    except KeyboardInterrupt:
-        return _complain("interrupted; finished runs are kept", INTERRUPTED)
+    except (MixerscopeError, KeyboardInterrupt) as error:
+        return complain(error)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -119,11 +114,6 @@ def _parser() -> argparse.ArgumentParser:
 def _print(lines: Sequence[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
-
-
-def _complain(message: str, code: int) -> int:
-    sys.stderr.write(f"mixerscope: {' '.join(message.split())}\n")
-    return code
 
 
 if __name__ == "__main__":
