@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mixerscope.kernels.layout import whole_rows
+
 AT_ONCE = 512
 """The most modes of a head that are held in registers at once."""
 
@@ -19,7 +21,7 @@ AT_ONCE = 512
 def forward(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
     """The kernel [m, h, length]."""
     m, h, n = a_log.shape
-    a_log, w, b, c, dt = (_rows(x) for x in (a_log, w, b, c, dt))
+    a_log, w, b, c, dt = (whole_rows(x) for x in (a_log, w, b, c, dt))
     kernel = a_log.new_empty(m, h, length)
     strides = [x.stride(0) for x in (a_log, w, b, c, dt)]
     block = min(AT_ONCE, triton.next_power_of_2(n))
@@ -35,7 +37,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of a_log, w, b, c and dt."""
     m, h, n = a_log.shape
-    grad, (a_log, w, b, c, dt) = grad.contiguous(), (_rows(x) for x in (a_log, w, b, c, dt))
+    grad, (a_log, w, b, c, dt) = grad.contiguous(), (whole_rows(x) for x in (a_log, w, b, c, dt))
     grad_a_log, grad_w, grad_b, grad_c, grad_dt = (x.new_empty(x.shape) for x in (a_log, w, b, c, dt))
     strides = [x.stride(0) for x in (a_log, w, b, c, dt)]
     block = min(AT_ONCE, triton.next_power_of_2(n))
@@ -44,11 +46,6 @@ def backward(
         HEADS=h, MODES=n, LENGTH=grad.shape[2], BLOCK=block, num_warps=_warps(block),
     )  # fmt: skip
     return grad_a_log, grad_w, grad_b, grad_c, grad_dt
-
-
-def _rows(x: Tensor) -> Tensor:
-    """x with each of its rows in one piece; rows may lie apart, as the parameters of stacked models do."""
-    return x if x[0].is_contiguous() else x.contiguous()
 
 
 def _warps(block: int) -> int:

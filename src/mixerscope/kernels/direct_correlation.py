@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mixerscope.kernels.layout import whole_rows
+
 AT_ONCE = 1024
 """The most taps that are held in registers at once."""
 WARPS = 4
@@ -18,7 +20,7 @@ WARPS = 4
 
 def forward(b: Tensor, c: Tensor, length: int) -> Tensor:
     """k [m, d, length]."""
-    b, c = _rows(b), _rows(c)
+    b, c = whole_rows(b), whole_rows(c)
     models, channels, taps = b.shape
     k = b.new_empty(models, channels, length)
     _forward[(models * channels,)](
@@ -30,7 +32,7 @@ def forward(b: Tensor, c: Tensor, length: int) -> Tensor:
 
 def backward(grad: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of b and c."""
-    grad, b, c = grad.contiguous(), _rows(b), _rows(c)
+    grad, b, c = grad.contiguous(), whole_rows(b), whole_rows(c)
     models, channels, taps = b.shape
     grad_b, grad_c = b.new_empty(b.shape), c.new_empty(c.shape)
     _backward[(models * channels,)](
@@ -38,11 +40,6 @@ def backward(grad: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         BLOCK=min(AT_ONCE, triton.next_power_of_2(taps)), num_warps=WARPS,
     )  # fmt: skip
     return grad_b, grad_c
-
-
-def _rows(x: Tensor) -> Tensor:
-    """x with each of its rows in one piece; rows may lie apart, as the parameters of stacked models do."""
-    return x if x[0].is_contiguous() else x.contiguous()
 
 
 @triton.jit

@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mixerscope.kernels.layout import whole_rows
+
 TILE = 4096
 """Numbers of the table that are multiplied with at a time, as 16 or 32 tokens: the backward pass holds several copies
 of them in shared memory and in registers, and two programs should fit beside each other, one loading, one computing."""
@@ -29,7 +31,7 @@ SMALLEST = 16
 
 def forward(x: Tensor, table: Tensor, targets: Tensor, unscored: int, exact: bool) -> tuple[Tensor, Tensor]:
     """The loss [m] and each row's logarithm of the sum of exponentials [m, n], in float32."""
-    x, table, targets = x.contiguous(), _with_whole_rows(table), _with_whole_rows(targets)
+    x, table, targets = x.contiguous(), whole_rows(table), whole_rows(targets)
     (models, rows, _), parts = x.shape, _parts(table)[0]
     # Of each part: the logarithm of its sum, and the target's logit, which is zero in all parts but its own.
     sums, picked = (x.new_empty(parts, models, rows, dtype=torch.float32) for _ in range(2))
@@ -51,7 +53,7 @@ def backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of x and of the table."""
     grad, x, total = grad.contiguous(), x.contiguous(), total.contiguous()
-    table, targets = _with_whole_rows(table), _with_whole_rows(targets)
+    table, targets = whole_rows(table), whole_rows(targets)
     (models, rows, _), parts = x.shape, _parts(table)[0]
     of_x = x.new_empty(parts, *x.shape, dtype=torch.float32)
     # Several launches add to it, and should not round it each time.
@@ -63,11 +65,6 @@ def backward(
             ADD=start > 0,
         )  # fmt: skip
     return of_x.sum(0).to(x.dtype), of_table.to(table.dtype)
-
-
-def _with_whole_rows(tensor: Tensor) -> Tensor:
-    """The tensor itself if each model's part lies in one piece, however far apart the models are."""
-    return tensor if tensor[0].is_contiguous() else tensor.contiguous()
 
 
 def _padded(size: int) -> int:
