@@ -3,13 +3,15 @@
 import pytest
 import torch
 
+from mixerscope.machine import Machine
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec, TrainSpec
 from mixerscope.tasks import UNSCORED, Batch
 from mixerscope.training import batches as module
 from mixerscope.training import train_cohort
 from mixerscope.training.batches import Batches, Documents
-from mixerscope.training.cohort import LENGTHS
+from mixerscope.training.cohort import LENGTHS, _stack
+from tests.conftest import tiny_spec
 
 CPU = torch.device("cpu")
 
@@ -74,7 +76,18 @@ def test_lengths_are_multiples_where_documents_are_that_long():
     short = Batch(data.tokens[:, :67], data.targets[:, :67])
     assert lengths(short, 4) == (67, 36, 36, 20, 20, 20), "no model has to read more than the task's documents have"
     assert lengths(documents([4, 2]), 32) == (32, 32)
-    assert LENGTHS == {"cpu": 1, "cuda": 4}
+
+
+def test_which_multiple_depends_on_the_device(monkeypatch):
+    spec = tiny_spec("attention")
+    data = documents([9, 5])
+
+    def lengths() -> set[int]:
+        return set(_stack([spec], data, Machine(), None).batches.lengths)
+
+    assert lengths() == {9}
+    monkeypatch.setitem(LENGTHS, "cpu", 4)
+    assert lengths() == {12}
 
 
 def test_a_batch_is_as_long_as_its_longest_document_needs():
