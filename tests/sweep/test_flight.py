@@ -5,7 +5,7 @@ import pytest
 import mixerscope as ms
 from mixerscope.sweep import flight as flight_module
 from mixerscope.sweep import group
-from mixerscope.sweep.flight import Company, OutOfTime
+from mixerscope.sweep.flight import MARGIN, Company, OutOfTime
 from tests.sweep.conftest import BASE
 
 
@@ -53,13 +53,13 @@ def test_who_stays_gets_what_the_others_had(clock, cohorts):
 
 
 def test_a_cohort_joins_only_if_all_land_in_time(clock, cohorts):
-    company = Company(Sharing({8: 60.0, 16: 30.0, 32: 15.0}), clock.now + 100)
+    company = Company(Sharing({8: 60.0, 16: 30.0, 32: 15.0}), clock.now + 10 + MARGIN * 90)
     company.join(cohorts[0])
-    clock.now += 10  # 50 seconds of work are left, and 90 seconds of time
+    clock.now += 10  # 50 seconds of work are left, and 90 seconds of time besides what is kept to spare
     assert company.fits(cohorts[1])
     company.join(cohorts[1])
     assert not company.fits(cohorts[2]), "50 + 30 + 15 > 90"
-    company.deadline += 10
+    company.deadline += MARGIN * 5.1
     assert company.fits(cohorts[2])
     company.deadline = None
     assert company.fits(cohorts[2])

@@ -26,20 +26,21 @@ from mixerscope.sweep.cohorts import Cohort
 PARAMETER = 3.0e-11
 # Architecture: seconds per layer and step, seconds per token and channel and layer.
 GPU = {
-    "attention": (172e-6, 92e-12),
-    "base_conv": (121e-6, 107e-12),
-    "based": (141e-6, 82e-12),
-    "deltanet": (210e-6, 233e-12),
-    "h3": (109e-6, 457e-12),
-    "hyena": (229e-6, 168e-12),
-    "mamba": (156e-6, 213e-12),
+    "attention": (121e-6, 92e-12),
+    "base_conv": (97e-6, 107e-12),
+    "based": (108e-6, 82e-12),
+    "deltanet": (198e-6, 233e-12),
+    "h3": (85e-6, 457e-12),
+    "hyena": (203e-6, 168e-12),
+    "mamba": (142e-6, 213e-12),
 }
 UNMEASURED = GPU["deltanet"]
 """An architecture nobody timed counts as the slowest of those that were."""
 NOT_COMPILED = 2.0
 """Measured: 1.4 to 3.3."""
 STRICT_FLOAT32 = 1.5
-"""Measured: 1.2 to 1.3 at width 64, up to 1.9 at others by an earlier trainer."""
+"""Measured: 1.2 to 1.3 at width 64. With 1.5 the estimates of fifteen cohorts of widths 16 to 256 add up to what they
+took (`benchmarks/results/figure3_float32.jsonl`, within 6 %)."""
 PLAIN_KERNELS = 2.0
 """A guess over all architectures; for Mamba 3 to 7 was measured."""
 COMPILE_SECONDS = 20.0
@@ -47,7 +48,7 @@ COMPILE_SECONDS = 20.0
 AHEAD_SECONDS = 30.0
 """Until the first cohorts are compiled in processes of their own; the rest are while these train."""
 BUILD_SECONDS = 5.0
-"""Measured beside three others, compiled ahead: 3 to 7."""
+"""Measured beside three others, compiled ahead: 3 to 7. The first four of a call, built together, took 7 to 24."""
 # Width: how much faster four cohorts together are than one after another; narrow models leave more of the chip idle.
 # Measured for 64 (attention; `benchmarks/results/in_flight.json`), assumed for the others.
 GAIN_OF_FOUR = {16: 1.8, 32: 1.5, 64: 1.33, 128: 1.2, 256: 1.1}
