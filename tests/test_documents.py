@@ -1,5 +1,6 @@
 """README, docs and examples are code: every Python block and every example runs."""
 
+import json
 import re
 import subprocess
 import sys
@@ -70,3 +71,17 @@ def test_readme_names_every_architecture_and_task():
     for entry in [*architecture_entries(), *TASKS.entries()]:
         if entry.origin == "mixerscope":
             assert f"`{entry.name}`" in text, entry.name
+
+
+def test_rates_and_seconds_in_the_docs_are_those_that_were_recorded():
+    text, results = (ROOT / "docs" / "training.md").read_text(), ROOT / "benchmarks" / "results"
+    printed = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) x \| (\d+) \|$", text, re.M)
+    keys = ("steps_per_s", "eager_steps_per_s", "as_published_steps_per_s", "ratio", "kernels_per_step")
+    rows = json.loads((results / "training_cuda_tf32_compiled.json").read_text())["rows"]
+    recorded = {row["architecture"].replace("_", ""): [f"{row[key]:.0f}" for key in keys] for row in rows}
+    assert {name.lower(): numbers for name, *numbers in printed} == recorded
+    for name, file in (("TF32", "tf32"), ("strict float32", "float32")):
+        lines = [json.loads(line) for line in (results / f"figure3_{file}.jsonl").read_text().splitlines()]
+        models = sum(row["finished"] + row["diverged"] for row in lines if row["kind"] == "cohort")
+        seconds = sum(row["wall_s"] for row in lines if row["kind"] == "job")
+        assert f"| {name} | {models} of 245 | {seconds:.0f} s" in text

@@ -48,7 +48,7 @@ COMPILE_SECONDS = 20.0
 AHEAD_SECONDS = 30.0
 """Until the first cohorts are compiled in processes of their own; the rest are while these train."""
 BUILD_SECONDS = 5.0
-"""Measured beside three others, compiled ahead: 3 to 7. The first four of a call, built together, took 7 to 24."""
+"""Measured beside three others, compiled ahead: 3 to 7. Several built at once, as at the beginning, take 5 to 24."""
 # Width: how much faster four cohorts together are than one after another; narrow models leave more of the chip idle.
 # Measured for 64 (attention; `benchmarks/results/in_flight.json`), assumed for the others.
 GAIN_OF_FOUR = {16: 1.8, 32: 1.5, 64: 1.33, 128: 1.2, 256: 1.1}
