@@ -1,7 +1,7 @@
 """Several cohorts at once on one GPU: steps a second of all together, and the price of other work beside them.
 
 One process, a thread and a stream per cohort, as in a sweep. Beside some cohorts in training another thread builds a
-stack and takes a cohort of untrained models apart. `--launched-ahead 1000` lets the device's queue run full.
+stack and patches a cohort of untrained models. `--launched-ahead 1000` lets the device's queue run full.
 """
 
 import argparse
@@ -34,8 +34,8 @@ class Training(threading.Thread):
     def run(self) -> None:
         with torch.cuda.stream(torch.cuda.Stream(priority=-1)):
             while not self.stopping.is_set():
-                self.stack.advance(10 * UNROLLED)
-                self.steps += 10 * UNROLLED
+                self.stack.advance(UNROLLED)
+                self.steps += UNROLLED
             torch.cuda.current_stream().synchronize()
 
 
@@ -63,7 +63,7 @@ def together(stacks: list[Stack], seconds: float, work: dict[str, Callable[[], N
 
 def grid(spec: RunSpec) -> None:
     models = [build_model(spec.model, spec.task.vocab_size, seed).cuda().eval() for seed in range(len(RATES))]
-    interchange_cohort(models, make_pairs(spec.task, spec.interventions, 0).to(torch.device("cuda")))
+    interchange_cohort(models, make_pairs(spec.task, spec.stages["patch"], 0).to(torch.device("cuda")))
 
 
 def main() -> None:

@@ -24,10 +24,10 @@ from typing import Any
 import torch
 
 from benchmarks.peers import Likelihoods, nnsight_used_well, pyvene_as_the_reference, pyvene_used_well
-from mixerscope.interventions import Cell, Pairs, interchange, make_pairs, plan_grid
+from mixerscope.interventions import Cell, Pairs, PairSettings, interchange, make_pairs, plan_grid
 from mixerscope.model import Model, build_model
 from mixerscope.sites import named_sites
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from mixerscope.tasks import AR
 
 COMPONENTS = ("resid_pre", "resid_post", "mixer_in", "mixer_out", "mlp_in", "mlp_out")
@@ -65,7 +65,7 @@ class Grid:
         # Larger than the published initialisation: an edit must move the answer for tools to disagree about it.
         spec = ModelSpec(architecture=architecture, width=width, layers=2, init="small_model")
         model = build_model(spec, task.vocab_size, seed=0).eval()
-        pairs = make_pairs(task, InterventionSpec(documents=64, slots=("key", "value")), data_seed=0)
+        pairs = make_pairs(task, PairSettings(documents=64, slots=("key", "value")), data_seed=0)
         return Grid(model, pairs, plan_grid(model, pairs, _sites(model), ROLES, ["restore"]))
 
 

@@ -51,7 +51,7 @@ def grid_parity(architecture: str) -> float:
     models = [build_model(spec.model, spec.task.vocab_size, spec.seed).eval() for spec in specs]
     for model, member in zip(models, train_cohort(specs), strict=True):
         load_weights(model, member.weights)
-    pairs = make_pairs(specs[0].task, specs[0].interventions, 0)
+    pairs = make_pairs(specs[0].task, specs[0].stages["patch"], 0)
     on_cpu = interchange_cohort(models, pairs)
     on_gpu = interchange_cohort([model.cuda() for model in models], pairs.to(torch.device("cuda")))
     worst = 0.0

@@ -1,4 +1,4 @@
-"""Swap one activation by hand, then let the engine do it everywhere."""
+"""Patch one activation by hand, then let the engine do it everywhere."""
 
 import torch
 
@@ -7,7 +7,7 @@ import mixerscope as ms
 task = ms.AR(num_pairs=3, num_keys=6, num_values=6)
 spec = ms.RunSpec.model_validate({"task": task, "model": {"architecture": "mamba", "width": 16}})
 model = ms.build_model(spec.model, task.vocab_size, seed=0)
-pairs = ms.make_pairs(task, spec.interventions, data_seed=0)
+pairs = ms.make_pairs(task, ms.PairSettings(documents=64), data_seed=0)
 original, corrupted = pairs.original, pairs.corrupted["key"]
 
 site, key = "blocks.0.mixer.conv_out", original.roles["key"]
@@ -24,4 +24,6 @@ def restore(activation: torch.Tensor) -> torch.Tensor:
 
 with torch.no_grad(), ms.edit(model, {site: restore}):
     print("by hand:", model(corrupted.tokens).shape)
-print("everywhere:", len(ms.interchange(model, pairs).cells), "cells")
+grid = ms.interchange(model, pairs)
+print("everywhere:", grid)
+print(ms.effect_table(grid, model).to_polars().head())

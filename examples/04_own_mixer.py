@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mixerscope import Mixer, Site
-from mixerscope.mixers import InitRule, Move
+from mixerscope import InitRule, Mixer, Move, Site
 
 
 class Decay(Mixer):

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from mixerscope import Batch, Task
-from mixerscope.tasks import UNSCORED
+from mixerscope import UNSCORED, Batch, Task
 
 
 class First(Task):

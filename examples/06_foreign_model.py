@@ -3,9 +3,7 @@
 import torch
 from torch import nn
 
-from mixerscope.interventions import adapt, check_model, interchange, make_pairs, plan_grid
-from mixerscope.spec import InterventionSpec
-from mixerscope.tasks import AR
+import mixerscope as ms
 
 
 class Recurrent(nn.Module):
@@ -21,10 +19,12 @@ class Recurrent(nn.Module):
         return self.out(self.memory(self.table(ids))[0])
 
 
-task = AR(num_pairs=3, num_keys=6, num_values=6)
+task = ms.AR(num_pairs=3, num_keys=6, num_values=6)
 sites = {"embed": "table", "blocks.0.mixer_in": "memory:input", "blocks.0.mixer_out": "memory:output[0]"}
-model = adapt(Recurrent(task.vocab_size).to(torch.float64), sites, head="out")
-pairs = make_pairs(task, InterventionSpec(documents=16, slots=("key",)), data_seed=0)
-print(check_model(model, pairs.original))
-for cell, measured in interchange(model, pairs, plan_grid(model, pairs, directions=["restore"])).cells.items():
-    print(cell.site, cell.role, measured.status, f"{measured.effects.likelihood.mean():.4f}", measured.reason)
+model = ms.adapt(Recurrent(task.vocab_size).to(torch.float64), sites, head="out")
+pairs = ms.make_pairs(task, ms.PairSettings(documents=16, slots=("key",)), data_seed=0)
+print(ms.check_model(model, pairs.original))
+grid = ms.interchange(model, pairs, ms.plan_grid(model, pairs, directions=["restore"]))
+for row in ms.effect_table(grid, model).rows():
+    if row["metric"] == "likelihood":
+        print(row["site"], row["role"], row["status"], f"{row['value']:.4f}", row["reason"])

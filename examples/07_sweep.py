@@ -5,20 +5,20 @@ from pathlib import Path
 import mixerscope as ms
 from mixerscope.machine import Machine
 from mixerscope.sweep import execute, make_plan
+from mixerscope.sweep.best import finished_runs
 
 sweep = ms.Sweep(
     base={
         "task": {"name": "ar", "num_pairs": 3, "num_keys": 6, "num_values": 6},
         "model": {"width": 16, "init": "small_model"},
         "train": {"steps": 60, "batch_size": 32, "documents": 1920, "eval_every": 30},
-        "interventions": {"documents": 32},
+        "stages": {"patch": {"documents": 32}, "judge": {}},
     },
     vary={"model.architecture": ["attention", "based"], "train.lr": [1e-3, 3e-3, 1e-2]},
 )
 root, machine = Path("runs/example-sweep"), Machine("cpu")
 outcome = execute(make_plan(sweep.runs(), root, machine), root, machine)
 for row in outcome.cohorts:
-    print(f"{row.architecture}: {row.members} models in {row.wall_s:.1f} s")
-for spec in sweep.runs():
-    curve = ms.load_run(root / f"{spec.model.architecture}-{spec.run_id}").curve()
-    print(spec.model.architecture, spec.train.lr, f"{curve[-1]['accuracy']:.0%}")
+    print(f"{row.label}: {row.members} models in {row.wall_s:.1f} s")
+for result in finished_runs(sweep.runs(), root):
+    print(result.spec.model.architecture, result.spec.train.lr, f"{result.curve.points[-1].accuracy:.0%}")

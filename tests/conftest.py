@@ -38,6 +38,12 @@ def tiny_spec(architecture: str = "attention", **train: object) -> RunSpec:
             "task": {"name": "ar", "num_pairs": 3, "num_keys": 6, "num_values": 6},
             "model": {"architecture": architecture, "width": 16, "max_length": 16},
             "train": settings,
-            "interventions": {"documents": 8},
+            "stages": {"patch": {"documents": 8}, "judge": {}},
         }
     )
+
+
+def with_stage(spec: RunSpec, name: str, **settings: object) -> RunSpec:
+    """The same run with some settings of a stage changed, or the stage added."""
+    stages = {known: stage.model_dump() for known, stage in spec.stages.items()}
+    return spec.changed(stages={**stages, name: {**stages.get(name, {}), **settings}})

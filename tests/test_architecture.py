@@ -13,31 +13,38 @@ SOURCE = Path(__file__).parents[1] / "src" / "mixerscope"
 ROOMS = {
     "errors": 0,
     "registry": 0,
+    "code": 0,
+    "loading": 0,
     "spec": 0,
     "randomness": 0,
     "machine": 0,
-    "provenance": 1,
-    "kernels": 1,
-    "sites": 1,
-    "tasks": 1,
-    "store": 1,
-    "mixers": 2,
-    "model": 3,
-    "training": 4,
-    "interventions": 5,
-    "analysis": 6,
-    "runs": 7,
-    "check": 7,
-    "sweep": 8,
-    "report": 9,
-    "experiments": 10,
-    "cli": 11,
-    "__init__": 11,
-    "__main__": 12,
+    "progress": 0,
+    "artifacts": 1,
+    "provenance": 2,
+    "kernels": 2,
+    "sites": 2,
+    "tasks": 2,
+    "store": 2,
+    "analysis": 2,
+    "mixers": 3,
+    "model": 4,
+    "training": 5,
+    "interventions": 6,
+    "stages": 7,
+    "results": 8,
+    "runs": 9,
+    "packs": 9,
+    "check": 9,
+    "sweep": 10,
+    "report": 11,
+    "experiments": 12,
+    "cli": 13,
+    "__init__": 13,
+    "__main__": 14,
 }
-WITHOUT_TORCH = {"errors", "registry", "spec"}
+WITHOUT_TORCH = {"errors", "registry", "code", "loading", "spec", "progress", "store"}
 COMPUTE_PATH = {"spec", "randomness", "sites", "tasks", "mixers", "model", "training", "interventions", "analysis"}
-COMPUTE_PATH |= {"machine", "kernels", "runs", "sweep"}
+COMPUTE_PATH |= {"artifacts", "machine", "kernels", "progress", "results", "runs", "stages", "store", "packs", "sweep"}
 HEAVY = {"polars", "altair", "vl_convert", "jinja2", "rich", "cyclopts"}
 
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -44,9 +44,8 @@ def test_examples_run_and_are_short(path: Path, tmp_path: Path):
 
 def test_own_mixer_and_own_task_of_the_examples_hold(tmp_path: Path):
     from mixerscope.check import check_mixer
-    from mixerscope.interventions import make_pairs
+    from mixerscope.interventions import PairSettings, make_pairs
     from mixerscope.randomness import stream
-    from mixerscope.spec import InterventionSpec
 
     results = check_mixer(f"{ROOT / 'examples' / '04_own_mixer.py'}:Decay")
     assert [result for result in results if not result.passed] == []
@@ -55,7 +54,7 @@ def test_own_mixer_and_own_task_of_the_examples_hold(tmp_path: Path):
     task = scope["First"](length=5)
     batch = task.sample(20, stream(0, "example"))
     assert (task.solve(batch) == batch.scored()[1]).all()
-    assert len(make_pairs(task, InterventionSpec(documents=10), 0)) == 10
+    assert len(make_pairs(task, PairSettings(documents=10), 0)) == 10
 
 
 def test_links_to_files_lead_somewhere():

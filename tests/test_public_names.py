@@ -1,11 +1,17 @@
-"""The public names: few, pinned, and each found where it is said to be."""
+"""The public names: few, pinned, declared once, and each found where it is said to be."""
+
+import subprocess
+import sys
+from pathlib import Path
 
 import mixerscope
 
 NAMES = """
-AR ATR Batch Cell Edge InterventionSpec MQAR Mixer Model NGram RunSpec SelectiveCopy Site Sweep Task
-activations adapt attribution_patching build_model check_model edit interchange interchange_cohort load_run logit_lens
-make_pairs over_seeds patch_paths plan_grid record register run run_cohort train_cohort verdict write_report
+AR ATR Batch Cell Done Edge EffectTable Impossible InitRule JsonArtifact MQAR Machine Mechanism Mixer Model Move NGram
+Objective PairSettings Rules RunSpec SelectiveCopy Site Stage Sweep Task UNSCORED Verdict
+activations adapt attribution_patching build_model check_model edit effect_table interchange interchange_cohort judge
+load_run load_runs logit_lens make_pairs over_seeds patch_paths plan_grid preset record redo register run run_cohort
+train_cohort use verdict write_report
 """
 
 
@@ -15,4 +21,24 @@ def test_public_names_are_these():
 
 def test_every_public_name_can_be_had():
     for name in mixerscope.__all__:
-        assert getattr(mixerscope, name).__name__ == name
+        found = getattr(mixerscope, name)
+        assert getattr(found, "__name__", name) == name
+
+
+def test_completion_shows_them_and_nothing_is_imported_for_it():
+    code = "import sys, mixerscope; names = dir(mixerscope); assert 'torch' not in sys.modules; print(*names)"
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert {*NAMES.split(), "__version__"} == {*said.split()}
+
+
+def test_every_public_name_has_a_description():
+    for name in mixerscope.__all__:
+        found = getattr(mixerscope, name)
+        if callable(found):
+            own = found.__doc__ or ""
+            assert len(own.split()) >= 3, name
+            assert not own.startswith(f"{name}("), f"{name} has the docstring that dataclasses make up"
+
+
+def test_types_travel_with_the_package():
+    assert (Path(mixerscope.__file__).parent / "py.typed").is_file()

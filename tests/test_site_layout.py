@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from mixerscope.interventions import make_pairs
+from mixerscope.interventions import PairSettings, make_pairs
 from mixerscope.interventions.plan import editable_sites
 from mixerscope.interventions.selftest import self_test
 from mixerscope.model import build_model
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from mixerscope.tasks import AR
 
 
@@ -16,7 +16,7 @@ from mixerscope.tasks import AR
 def test_identity_patch_is_exact_at_odd_widths(architecture, width):
     task = AR(num_pairs=3, num_keys=8, num_values=8)
     model = build_model(ModelSpec(architecture=architecture, width=width), task.vocab_size, 0).eval()
-    pairs = make_pairs(task, InterventionSpec(documents=4), 0)
+    pairs = make_pairs(task, PairSettings(documents=4), 0)
     with torch.inference_mode():
         tested = self_test(model, pairs, editable_sites(model))
     assert all(site.identity_exact for site in tested.sites)

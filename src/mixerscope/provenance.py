@@ -2,29 +2,40 @@
 
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from mixerscope.artifacts import Provenance
 from mixerscope.machine import Machine
+from mixerscope.spec import RunSpec, outside_code
 
 PACKAGES = ("mixerscope", "torch", "numpy", "pydantic", "safetensors")
 
 
-def provenance(machine: Machine) -> dict[str, Any]:
-    """What is the same for all runs on a machine."""
-    return {
-        "packages": {name: _version(name) for name in PACKAGES},
-        "python": platform.python_version(),
-        "platform": f"{platform.system()} {platform.machine()}",
-        "device": "cpu" if machine.device == "cpu" else torch.cuda.get_device_name(machine.device),
-        "threads": machine.threads,
-        "kernels": machine.kernels,
-        "compiled": machine.compile,
-        "git": _git(),
-    }
+def provenance(
+    spec: RunSpec, machine: Machine, precision: str, documents: str, stack: int, used: dict[str, str]
+) -> Provenance:
+    """What made a result of this run: `documents` is the hash of what was read, `used` what operators ran as."""
+    return Provenance(
+        packages={name: _version(name) for name in PACKAGES},
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        device="cpu" if machine.device == "cpu" else torch.cuda.get_device_name(machine.device),
+        threads=machine.threads,
+        kernels=machine.kernels,
+        compiled=machine.compile,
+        git=_git(),
+        precision=precision,
+        repeatable=machine.repeatable,
+        data_sha256=documents,
+        stack=stack,
+        kernels_used=used if machine.device == "cuda" else {},
+        code=outside_code(spec),
+    )
 
 
 def _version(name: str) -> str:
@@ -34,6 +45,7 @@ def _version(name: str) -> str:
         return "not installed"
 
 
+@cache
 def _git() -> dict[str, Any]:
     """Commit of the code and whether it was changed since; empty for an installed package."""
     root = Path(__file__).parents[2]

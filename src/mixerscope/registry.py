@@ -1,25 +1,26 @@
 """Names of components, and where their classes live. Nothing here imports torch or a component.
 
-Three kinds: mixers, architectures (layer patterns) and tasks. A built-in is one line in a table below. Another
-package adds its own through an entry point in the group `mixerscope.mixers`, `mixerscope.architectures` or
-`mixerscope.tasks` and is then known as `<distribution>/<name>`. A class in a notebook is added with `register`, one
-in a file or module outside with `adopt`, which also keeps the hash of its source.
+Five kinds: mixers, architectures (layer patterns), tasks, stages (what is done with a trained model) and objectives.
+A built-in is one line in a table below. Another package adds its own through an entry point in the group
+`mixerscope.mixers`, `mixerscope.architectures` and so on, and is then known as `<distribution>/<name>`. A class in a
+notebook is added with `register`, one in a file or module outside with `adopt`. Which code a name stands for, when it
+is not ours, is told by `code`.
 """
 
-import hashlib
 import importlib
-import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
+from mixerscope.code import code_identity
 from mixerscope.errors import UnknownName, UserError
+from mixerscope.loading import import_place
 
 C = TypeVar("C", bound=type)
+OURS = "mixerscope"
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,7 @@ class Entry:
     """`module:Class`, imported on first use."""
     summary: str
     origin: str
-    """The distribution that provides it."""
-    source_sha256: str | None = None
-    """Hash of the source file, for a class from outside: its name alone does not say which code it is."""
+    """The distribution that provides it, or `local`."""
 
 
 class Registry:
@@ -40,10 +39,11 @@ class Registry:
     def __init__(self, kind: str, builtin: dict[str, tuple[str, str]]) -> None:
         self.kind = kind
         self.group = f"mixerscope.{kind}s"
-        self._entries = {
-            name: Entry(name, target, summary, "mixerscope") for name, (target, summary) in builtin.items()
-        }
+        self._entries = {name: Entry(name, target, summary, OURS) for name, (target, summary) in builtin.items()}
         self._loaded: dict[str, type] = {}
+        self._adopted: dict[str, Path] = {}
+        self._codes: dict[str, dict[str, str] | None] = {}
+        """What tells the code of classes from files from other code, noted when they were loaded."""
         self._scanned = False
 
     def entries(self) -> list[Entry]:
@@ -66,28 +66,48 @@ class Registry:
         if name not in self._loaded:
             module, _, attribute = self._entries[name].target.partition(":")
             self._loaded[name] = getattr(importlib.import_module(module), attribute)
+            self._note_code(name)
         return self._loaded[name]
+
+    def code(self, name: str) -> dict[str, str] | None:
+        """What tells the code behind a name from other code; None for a built-in, without importing it."""
+        if name not in self:
+            raise UnknownName(self.kind, name, self._entries)
+        if self._entries[name].origin == OURS:
+            return None
+        cls = self.load(name)
+        return self._codes[name] if name in self._codes else code_identity(cls)
+
+    def _note_code(self, name: str) -> None:
+        """What a file held when its class was loaded is what runs; a notebook's cell uses what stands there now."""
+        self._codes.pop(name, None)
+        cls = self._loaded[name]
+        if self._entries[name].origin != OURS and getattr(sys.modules.get(cls.__module__), "__file__", None):
+            self._codes[name] = code_identity(cls)
 
     def name_of(self, cls: type) -> str:
         """The name under which a class was loaded or registered."""
         for name, loaded in self._loaded.items():
             if loaded is cls:
                 return name
-        target = f"{cls.__module__}:{cls.__qualname__}"
         for entry in self.entries():
-            if entry.target == target:
+            if entry.target == _target(cls):
                 return entry.name
         raise UserError(f"{cls.__qualname__} is not a registered {self.kind}; use register('{self.kind}', 'name')")
 
     def register(self, name: str, summary: str = "") -> Callable[[C], C]:
-        """Class decorator that adds a component under `name`; a name is taken once."""
+        """Class decorator that adds a component under `name`.
+
+        A name is taken once, but a cell or script that is run again puts the new class in place of the old one.
+        """
 
         def add(cls: C) -> C:
-            if name in self and self._loaded.get(name) is not cls:
+            if name in self and (self._entries[name].origin == OURS or self._target(name) != _target(cls)):
                 raise UserError(f"a {self.kind} named {name!r} exists already")
-            doc = (cls.__doc__ or "").strip().partition("\n")[0]
-            self._entries[name] = Entry(name, f"{cls.__module__}:{cls.__qualname__}", summary or doc, "local")
+            self._entries[name] = Entry(name, _target(cls), summary or _first_line(cls), "local")
             self._loaded[name] = cls
+            self._adopted.pop(name, None)
+            self._note_code(name)
             return cls
 
         return add
@@ -95,6 +115,7 @@ class Registry:
     def adopt(self, reference: str) -> str:
         """Imports `pkg.module:Class` or `path/file.py:Class` and registers the class; returns its name `local/Class`.
 
+        The same reference again gives the class as it is now: what was edited since is imported anew.
         Only what a person typed comes here, never a name read from a file: importing runs code.
         """
         place, _, attribute = reference.rpartition(":")
@@ -103,15 +124,26 @@ class Registry:
         if not isinstance(cls, type):
             classes = [name for name, value in vars(module).items() if isinstance(value, type)]
             raise UnknownName(f"class in {place}", attribute, classes)
-        name, sha = f"local/{attribute}", hashlib.sha256(source.read_bytes()).hexdigest()
-        known = self._entries.get(name)
-        if known is not None and known.source_sha256 != sha:
-            raise UserError(f"{name} was already taken from another source, {known.target}")
-        if known is None:
-            doc = (cls.__doc__ or "").strip().partition("\n")[0]
-            self._entries[name] = Entry(name, reference, doc, "local", sha)
-            self._loaded[name] = cls
+        name = f"local/{attribute}"
+        if name in self and self._adopted.get(name) != source and self._target(name) != _target(cls):
+            taken = self._adopted.get(name, self._entries[name].target)
+            raise UserError(f"{name} is already the class in {taken}, so the one in {source} needs another class name")
+        self._entries[name] = Entry(name, reference, _first_line(cls), "local")
+        self._loaded[name] = cls
+        self._adopted[name] = source
+        self._note_code(name)
         return name
+
+    def resolve(self, text: str) -> str:
+        """The name a person meant: one that is known, or a reference, which is adopted."""
+        if text in self:
+            return text
+        if looks_like_reference(text):
+            return self.adopt(text)
+        raise UnknownName(self.kind, text, self._entries)
+
+    def _target(self, name: str) -> str:
+        return _target(self._loaded[name]) if name in self._loaded else self._entries[name].target
 
     def _scan_entry_points(self) -> None:
         if self._scanned:
@@ -123,40 +155,19 @@ class Registry:
             self._entries.setdefault(name, Entry(name, point.value, f"from {origin}", origin))
 
 
-def import_place(place: str) -> tuple[ModuleType, Path]:
-    """The module `pkg.module` or `path/file.py` and its source. For what a person typed: importing runs code."""
-    return _module_from_file(Path(place)) if place.endswith(".py") else _module_by_name(place)
+def looks_like_reference(text: str) -> bool:
+    """Whether this is `path/file.py:Class` or `pkg.module:Class`; the preset of a task, `atr:paper`, is not."""
+    place, _, attribute = text.rpartition(":")
+    dotted = "." in place and all(part.isidentifier() for part in place.split("."))
+    return attribute.isidentifier() and (place.endswith(".py") or dotted)
 
 
-def _module_from_file(path: Path) -> tuple[ModuleType, Path]:
-    if not path.is_file():
-        raise UserError(f"there is no file {path}")
-    # The name holds the whole path, so two files called mixer.py do not meet in sys.modules.
-    name = "mixerscope_local_" + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # whatever a person's file raises is theirs to mend
-        raise UserError(f"cannot import {path}: {type(error).__name__}: {error}") from error
-    return module, path
+def _target(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def _module_by_name(name: str) -> tuple[ModuleType, Path]:
-    # Like `python -m`: what lies in the current folder can be named.
-    sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(name)
-    except Exception as error:  # whatever a person's module raises is theirs to mend
-        raise UserError(f"cannot import module {name!r}: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove("")
-    if module.__file__ is None:
-        raise UserError(f"module {name!r} has no source file")
-    return module, Path(module.__file__)
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().partition("\n")[0]
 
 
 MIXERS = Registry(
@@ -218,7 +229,19 @@ TASKS = Registry(
         ),
     },
 )
-REGISTRIES = {registry.kind: registry for registry in (MIXERS, ARCHITECTURES, TASKS)}
+STAGES = Registry(
+    "stage",
+    {
+        "patch": ("mixerscope.stages.patch:Patch", "activation patching at every site and role"),
+        "judge": ("mixerscope.stages.judge:Judge", "names the route from stored effects"),
+        "emergence": ("mixerscope.stages.emergence:Emergence", "patching at the block boundaries while training"),
+    },
+)
+OBJECTIVES = Registry(
+    "objective",
+    {"answer": ("mixerscope.training.objective:Answer", "cross-entropy at the scored positions")},
+)
+REGISTRIES = {registry.kind: registry for registry in (MIXERS, ARCHITECTURES, TASKS, STAGES, OBJECTIVES)}
 
 
 def register(kind: str, name: str, summary: str = "") -> Callable[[C], C]:
@@ -226,6 +249,35 @@ def register(kind: str, name: str, summary: str = "") -> Callable[[C], C]:
     if kind not in REGISTRIES:
         raise UnknownName("kind of component", kind, REGISTRIES)
     return REGISTRIES[kind].register(name, summary)
+
+
+BASES = {
+    "mixerscope.mixers.base:Mixer": MIXERS,
+    "mixerscope.spec.architectures:Architecture": ARCHITECTURES,
+    "mixerscope.tasks.base:Task": TASKS,
+    "mixerscope.stages.base:Stage": STAGES,
+    "mixerscope.training.objective:Objective": OBJECTIVES,
+}
+"""Which registry a class belongs to, by the class it is derived from."""
+
+
+def use(reference: str) -> str:
+    """Makes the class in `path/file.py:Class` or `pkg.module:Class` known, whatever kind it is; returns its name.
+
+    Only for what a person typed: importing runs code.
+    """
+    place, colon, attribute = reference.rpartition(":")
+    if not colon or not attribute.isidentifier():
+        raise UserError(f"{reference!r} names no class; write path/file.py:Class or pkg.module:Class")
+    module, _ = import_place(place)
+    cls = getattr(module, attribute, None)
+    if not isinstance(cls, type):
+        raise UnknownName(f"class in {place}", attribute, [k for k, v in vars(module).items() if isinstance(v, type)])
+    for base in cls.__mro__[1:]:
+        if _target(base) in BASES:
+            return BASES[_target(base)].adopt(reference)
+    kinds = ", ".join(target.rpartition(":")[2] for target in BASES)
+    raise UserError(f"{attribute} in {place} is derived from none of {kinds}, so it cannot be used here")
 
 
 def architecture_entries() -> list[Entry]:

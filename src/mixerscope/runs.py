@@ -1,262 +1,349 @@
-"""A run, from spec to folder: train, evaluate, intervene, judge. The only place where compute meets disk."""
+"""A run, from spec to folder: train a cohort, then each stage on it. The only place where compute meets disk.
 
-import copy
+Nothing here knows what a stage does: a stage gets a cohort and gives artifacts, which are written and sealed.
+"""
+
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from mixerscope import kernels
-from mixerscope.analysis import cell_rows, mean_estimate, observe, proportion_estimate, verdict
-from mixerscope.errors import SelfTestFailed, UserError
-from mixerscope.interventions import Grid, Pairs, grids_or_failures, make_pairs, plan_grid
+from mixerscope.artifacts import (
+    Artifact,
+    Curve,
+    Provenance,
+    Record,
+    StageOutcome,
+    StageRecord,
+    Status,
+    Timing,
+    Weights,
+)
+from mixerscope.errors import UserError
 from mixerscope.machine import CPU, Machine, matmuls, torch_threads
-from mixerscope.model import Model, build_model, load_weights, parameter_count
+from mixerscope.model import Model, build_model, parameter_count, state_size, trained_models
+from mixerscope.progress import Progress, told
 from mixerscope.provenance import provenance
 from mixerscope.randomness import stream
-from mixerscope.spec import RunSpec, parse
-from mixerscope.store import (
-    RunFolder,
-    read_json,
-    read_jsonl,
-    read_tensors,
-    write_json,
-    write_jsonl,
-    write_tensors,
-)
-from mixerscope.tasks import Task
-from mixerscope.training import Member, Observer, check_stackable, log_spaced, train_cohort
+from mixerscope.results import RunResult, load_run, run_folder
+from mixerscope.spec import RunSpec, id_of, stage_identity, training_identity
+from mixerscope.stages import Cohort, Done, Impossible, Result, Stage, Watch
+from mixerscope.store import RunFolder, StageFolder
+from mixerscope.training import Member, Observer, check_stackable, train_cohort
 
-Progress = Callable[[str, int, int, str], None]
-"""Called with the stage ('train' or 'intervene'), the work done, the work in all, and a note such as the accuracy."""
-
-WEIGHTS = "weights.safetensors"
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """A finished run as it lies on disk. Tables are lists of rows; every file is checked against its hash when read."""
-
-    folder: RunFolder
-    spec: RunSpec
-
-    @property
-    def task(self) -> Task:
-        return self.spec.task
-
-    def model(self) -> Model:
-        """The trained model, in single precision whatever it was trained in."""
-        if not self.folder.holds(WEIGHTS):
-            raise UserError(f"{self.folder.path} was made without keeping the weights, so there is no model to load")
-        model = build_model(self.spec.model, self.task.vocab_size, self.spec.seed)
-        load_weights(model, read_tensors(self.folder.checked(WEIGHTS)))
-        return model.eval()
-
-    def json(self, name: str) -> dict[str, Any]:
-        """One of 'status', 'evaluation', 'verdicts', 'self_test', 'provenance'."""
-        return read_json(self.folder.checked(f"{name}.json"))
-
-    def cells(self) -> list[dict[str, Any]]:
-        """The intervention table."""
-        return read_jsonl(self.folder.checked("cells.jsonl"))
-
-    def curve(self) -> list[dict[str, Any]]:
-        """The learning curve: a row per evaluation."""
-        return read_jsonl(self.folder.checked("curve.jsonl"))
-
-    def emergence(self) -> list[dict[str, Any]]:
-        """The share of every role at the block boundaries during training, where the spec asked for it."""
-        if not self.spec.interventions.emergence:
-            raise UserError("this run did not measure emergence; set interventions.emergence to a number of steps")
-        return read_jsonl(self.folder.checked("emergence.jsonl"))
-
-    def predictions(self) -> dict[str, Tensor]:
-        """Per test document: likelihood, accuracy and logit of the answer, and the same with each slot corrupted."""
-        return read_tensors(self.folder.checked("predictions.safetensors"))
-
-
-def run_folder(spec: RunSpec, root: Path) -> RunFolder:
-    return RunFolder(root / f"{spec.model.architecture.replace('/', '-')}-{spec.run_id}")
-
-
-def load_run(path: str | Path) -> RunResult:
-    """A finished run from its folder."""
-    folder = RunFolder(Path(path))
-    return RunResult(folder, parse(RunSpec, read_json(folder.checked("spec.json"))))
+A = TypeVar("A", bound=Artifact)
+TRAINING = (Record, Status, Curve, Provenance, Weights)
+"""What a training leaves, beside its times."""
+ALWAYS = (StageRecord, StageOutcome, Provenance)
+"""What every stage leaves beside its own."""
 
 
 def run(
     spec: RunSpec,
     root: str | Path,
-    progress: Progress | None = None,
+    progress: Progress | bool = True,
     fresh: bool = False,
     machine: Machine = CPU,
 ) -> RunResult:
-    """The finished run of a spec below `root`: loaded if it is there, made if it is not."""
+    """The finished run of a spec below `root`: what is there is loaded, what is missing is made.
+
+    How far it is, is told on stderr; `progress=False` keeps it quiet, a function is told in their place.
+    """
     return run_cohort([spec], root, progress, machine, fresh=fresh)[0]
 
 
 def run_cohort(
     specs: Sequence[RunSpec],
     root: str | Path,
-    progress: Progress | None = None,
+    progress: Progress | bool = False,
     machine: Machine = CPU,
     keep_weights: bool = True,
     fresh: bool = False,
 ) -> list[RunResult]:
-    """The finished runs of specs that can be stacked, in their order; those that are not there are made, all at once.
+    """The finished runs of specs that can be stacked, in their order; what is missing is made, for all at once.
 
-    Each run gets the folder it would get alone. A member with a site that fails the self-test gets none, and the error
-    is raised once all others have theirs. Without `keep_weights` the folders hold every table but no weights.
+    Each run gets the folder it would get alone. Without `keep_weights` the weights are dropped once all stages are
+    done, so the folders hold every result but no model.
     """
     check_stackable(list(specs))
     check_runnable(specs[0])  # the others differ in what decides nothing here
-    folders = [run_folder(spec, Path(root)) for spec in specs]
-    missing = {
-        folder.path: (spec, folder) for spec, folder in zip(specs, folders, strict=True) if fresh or not folder.finished
-    }
+    each_once = {run_folder(spec, Path(root)).path: spec for spec in specs}
+    missing = [spec for spec in each_once.values() if fresh or not is_finished(spec, Path(root))]
     if missing:
-        # Interventions too: beside a cohort that trains in TF32 they could not be computed in any other precision.
         precision = specs[0].train.precision
-        with torch_threads(machine.threads), matmuls(precision), kernels.switched(machine.kernels):
-            _Making(list(missing.values()), progress, machine).make(keep_weights)
-    return [load_run(folder.path) for folder in folders]
+        # Stages too: beside a cohort that trains in TF32 they could not be computed in any other precision.
+        with (
+            told(progress, specs[0].model.architecture) as tell,
+            torch_threads(machine.threads),
+            matmuls(precision),
+            kernels.switched(machine.kernels),
+        ):
+            _Making(missing, Path(root), tell, machine).make(fresh, keep_weights)
+    for path in each_once:
+        RunFolder(path).settle(Weights, keep_weights)  # a kill may have come before that
+    return [load_run(path, stages=spec) for path, spec in ((run_folder(s, Path(root)).path, s) for s in specs)]
+
+
+def is_finished(spec: RunSpec, root: Path) -> bool:
+    """Whether the training and all stages of a spec are there; a folder that is not what its name says is refused."""
+    folder = run_folder(spec, root)
+    return _is_there(folder) and all(_is_there(folder.stage(name, spec.stage_id(name))) for name in spec.stages)
+
+
+def _is_there(folder: RunFolder | StageFolder) -> bool:
+    return folder.sealed and bool(folder.seal())
+
+
+@dataclass
+class _Member:
+    """One run in the making."""
+
+    spec: RunSpec
+    folder: RunFolder
+    status: Status | None = None
+    weights: Mapping[str, Tensor] | None = None
+    """Where they are at hand; else they are in the folder, or were not kept."""
+
+    def trained(self) -> Status:
+        assert self.status is not None, "stages come after training"
+        return self.status
+
+    def stage(self, name: str) -> StageFolder:
+        return self.folder.stage(name, self.spec.stage_id(name))
+
+    def lacks(self, name: str) -> bool:
+        return not _is_there(self.stage(name))
+
+    def load(self) -> Mapping[str, Tensor]:
+        if self.weights is None:
+            if not self.folder.holds(Weights):
+                raise UserError(
+                    f"{self.folder.path} was trained without keeping its weights, so nothing new can be measured on it;"
+                    " to train it again use --fresh, or remove the folder, and to keep them --keep-weights"
+                )
+            self.weights = self.folder.read(Weights).tensors
+        return self.weights
 
 
 class _Making:
-    """Some runs in the making: trained as one cohort, taken apart together, each written to its own folder."""
+    """Some runs in the making: trained as one cohort, then taken through every stage together."""
 
-    def __init__(self, missing: list[tuple[RunSpec, RunFolder]], progress: Progress | None, machine: Machine) -> None:
-        self.specs, self.folders = [spec for spec, _ in missing], [folder for _, folder in missing]
-        self.first = self.specs[0]  # speaks for all where they do not differ
-        self.progress, self.machine = progress, machine
-        self.pairs = make_pairs(self.first.task, self.first.interventions, self.first.data_seed)
-        self.roles = list(dict.fromkeys([*self.pairs.original.roles, *self.first.interventions.also_at]))
-        for role in self.roles:
-            self.pairs.places(role)  # before anything is written: it may refuse
+    def __init__(self, specs: Sequence[RunSpec], root: Path, tell: Callable[..., None], machine: Machine) -> None:
+        self.members = [_Member(spec, run_folder(spec, root)) for spec in specs]
+        self.first = specs[0]  # speaks for all where they do not differ
+        self.tell, self.machine = tell, machine
 
-    def make(self, keep_weights: bool) -> None:
-        for spec, folder in zip(self.specs, self.folders, strict=True):
-            folder.begin()
-            write_json(folder.path / "spec.json", spec.model_dump(mode="json"))
+    def make(self, fresh: bool, keep_weights: bool) -> None:
+        untrained = [member for member in self.members if fresh or not _is_there(member.folder)]
+        known = {id(member) for member in untrained}
+        for member in self.members:
+            if id(member) not in known:
+                member.status = member.folder.read(Status)
+                self._refuse_watching(member)
+        for member in untrained if fresh else ():
+            for analysis in member.folder.stages():
+                analysis.discard()  # it was measured on a model that is about to be trained again
+        if untrained:
+            self._train(untrained, keep_weights)
+        for name, stage in self.first.stages.items():
+            if not stage.watches:
+                self._stage(name, stage, [member for member in self.members if member.lacks(name)])
+        for member in self.members:
+            member.folder.settle(Weights, keep_weights)
+
+    def _refuse_watching(self, member: _Member) -> None:
+        for name, stage in self.first.stages.items():
+            if stage.watches and member.lacks(name):
+                raise UserError(
+                    f"{name} is measured while training, and {member.folder.path} is trained already; to measure it"
+                    " means training again, with --fresh"
+                )
+
+    def _train(self, members: list[_Member], keep_weights: bool) -> None:
+        watching = {name: stage for name, stage in self.first.stages.items() if stage.watches}
+        watches = {name: stage.watch(self.first, self.machine) for name, stage in watching.items()}
+        for member in members:
+            member.folder.begin([artifact.file for artifact in (*TRAINING, Timing)])
+            member.folder.write(Record(member.spec.identity, member.spec.training()))
+        looking = _Looking(watches)
+        with kernels.watched() as watch:
+            specs = [member.spec for member in members]
+            trained = train_cohort(specs, self._training, looking.observer(), self.machine)
+        ended = [(found.steps, found.weights) for found in trained]
+        # What watched training is sealed before it: it cannot be had again without training again.
+        for name in watches:
+            results = dict(enumerate(looking.results(name, ended)))
+            self._write_stage(name, watching[name], members, results, looking.seconds[name], watch.used())
+        for member, found in zip(members, trained, strict=True):
+            self._write_training(member, found, watch.used(), keep_weights)
+
+    def _write_training(self, member: _Member, found: Member, used: dict[str, str], keep_weights: bool) -> None:
+        assert found.outcome is not None, "training ends in some way"
+        spec, folder = member.spec, member.folder
+        model = build_model(spec.model, spec.task.vocab_size, spec.seed)
+        length = spec.task.single_query().max_length
+        member.status = Status(found.outcome, found.steps, parameter_count(model), state_size(model, length))
+        member.weights = found.weights
+        # Results may depend on the size of the stack in their last bits.
+        made = provenance(spec, self.machine, spec.train.precision, found.data_sha256, found.stack_size, used)
+        folder.write(member.status, Curve(tuple(found.history)), made, Weights(found.weights))
+        seconds = found.build_seconds + found.train_seconds
+        rate = found.stack_steps / found.train_seconds
+        folder.write(Timing(found.stack_size, seconds, found.build_seconds, rate, time.time()))
+        if not keep_weights:
+            folder.mark_passing(Weights)
+        folder.close(spec.identity, [artifact.file for artifact in TRAINING])
+
+    def _stage(self, name: str, stage: Stage, members: list[_Member]) -> None:
+        """Runs one stage on all members that lack it; those that cannot have it get the reason in its place."""
+        if not members:
+            return
         started = time.perf_counter()
-        emergence = _Emergence(self.first, self.pairs, self.machine) if self.first.interventions.emergence else None
-        members = train_cohort(self.specs, self._training, emergence.observer() if emergence else None, self.machine)
-        if emergence is not None:
-            emergence.finish(members)
-        self._write_training(members, emergence, keep_weights)
-        trained = time.perf_counter()
-        failures = self._intervene(members)
-        now = time.perf_counter()
-        shared = {"models": len(members), "intervene_seconds": now - trained, "total_seconds": now - started}
-        for index, (folder, member) in enumerate(zip(self.folders, members, strict=True)):
-            if index not in failures:
-                write_json(folder.path / "timing.json", {**_training_times(member), **shared, "finished": time.time()})
-                folder.seal()
-        for index, failure in failures.items():
-            raise SelfTestFailed(f"{self.folders[index].path.name}: {failure}") from failure
+        results: dict[int, Result] = {}
+        for index, member in enumerate(members):
+            reason = self._impossible(stage, member)
+            if reason:
+                results[index] = Impossible(reason)
+        able = [index for index in range(len(members)) if index not in results]
+        used: dict[str, str] = {}
+        if able:
+            here = [members[index] for index in able]
+            cohort = Cohort(
+                size=len(here),
+                machine=self.machine,
+                parse=lambda: [member.spec for member in here],
+                build=lambda: self._models(here),
+                read=lambda index, needed, artifact: here[index].stage(needed).read(artifact),
+                progress=lambda done, total: self.tell(name, done, total, ""),
+            )
+            with kernels.watched() as watch:
+                results |= dict(zip(able, stage.run(cohort), strict=True))
+            used = watch.used()
+        self._write_stage(name, stage, members, results, time.perf_counter() - started, used)
+
+    def _impossible(self, stage: Stage, member: _Member) -> str:
+        """Why a stage cannot be had of a member, whatever the stage is."""
+        if stage.uses_model and member.trained().outcome == "diverged":
+            return f"training diverged by step {member.trained().steps}"
+        for need in stage.needs:
+            outcome = member.stage(need).read(StageOutcome)
+            if outcome.state == "impossible":
+                return outcome.reason
+        return ""
+
+    def _models(self, members: Sequence[_Member]) -> list[Model]:
+        weights = [member.load() for member in members]
+        return trained_models(self.first.model, self.first.task.vocab_size, weights, self.machine.device)
+
+    def _write_stage(
+        self,
+        name: str,
+        stage: Stage,
+        members: list[_Member],
+        results: Mapping[int, Result],
+        seconds: float,
+        used: dict[str, str],
+    ) -> None:
+        precision = "tf32" if self.first.train.precision == "tf32" else "float32"
+        for index, result in sorted(results.items()):
+            member, folder = members[index], members[index].stage(name)
+            made: tuple[Artifact, ...] = ()
+            if stage.uses_model and result.documents:
+                timing = Timing(len(members), seconds, finished=time.time())
+                sha = result.documents
+                made = (provenance(member.spec, self.machine, precision, sha, len(members), used), timing)
+            write_stage(folder, member.spec.stage_identity(name), member.spec.stages[name], result, made)
 
     def _training(self, done: int, members: list[Member]) -> None:
-        if self.progress is not None:
-            accuracy = max((member.history[-1].accuracy for member in members if member.history), default=0.0)
-            note = f"accuracy {accuracy:.1%}" if len(members) == 1 else f"best accuracy {accuracy:.1%}"
-            self.progress("train", done, self.first.train.steps, note)
-
-    def _intervening(self, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress("intervene", done, total, "")
-
-    def _write_training(self, members: list[Member], emergence: "_Emergence | None", keep_weights: bool) -> None:
-        shared = {
-            **provenance(self.machine),
-            "precision": self.first.train.precision,
-            "interventions_precision": "tf32" if self.first.train.precision == "tf32" else "float32",
-            "repeatable": self.machine.repeatable,
-            "data_sha256": members[0].data_sha256,
-            "pairs_sha256": self.pairs.sha256(),
-        }
-        if self.machine.device == "cuda":
-            shared["kernels_used"] = kernels.used()  # by all cohorts of this process so far
-        for index, (folder, member) in enumerate(zip(self.folders, members, strict=True)):
-            write_jsonl(folder.path / "curve.jsonl", (asdict(point) for point in member.history))
-            write_json(folder.path / "status.json", {"outcome": member.outcome, "steps": member.steps})
-            # Results may depend on the size of the stack in their last bits.
-            write_json(folder.path / "provenance.json", {**shared, "stack": member.stack_size})
-            if keep_weights:
-                write_tensors(folder.path / WEIGHTS, member.weights)
-            if emergence is not None:
-                write_jsonl(folder.path / "emergence.jsonl", emergence.rows[index])
-
-    def _intervene(self, members: list[Member]) -> dict[int, SelfTestFailed]:
-        """Measures and judges all members that did not diverge; gives those that cannot be measured, and why."""
-        sound = [index for index, member in enumerate(members) if member.outcome != "diverged"]
-        models = trained_models(self.first, [members[index].weights for index in sound], self.machine)
-        plan = plan_grid(models[0], self.pairs, roles=self.roles) if models else None
-        batch = self.first.interventions.batch_documents
-        found = grids_or_failures(models, self.pairs, plan, batch, self._intervening)
-        failures: dict[int, SelfTestFailed] = {}
-        for index, model, grid in zip(sound, models, found, strict=True):
-            if isinstance(grid, SelfTestFailed):
-                failures[index] = grid
-            else:
-                _write_interventions(self.folders[index], model, grid)
-        return failures
+        accuracy = max((member.history[-1].accuracy for member in members if member.history), default=0.0)
+        note = f"accuracy {accuracy:.1%}" if len(members) == 1 else f"best accuracy {accuracy:.1%}"
+        self.tell("train", done, self.first.train.steps, note)
 
 
-class _Emergence:
-    """Measures the routes of all members during training, where the spec asks for it and wherever training ends."""
-
-    def __init__(self, spec: RunSpec, pairs: Pairs, machine: Machine) -> None:
-        self.spec, self.pairs, self.machine = spec, pairs, machine
-        self.rows: dict[int, list[dict[str, Any]]] = defaultdict(list)
-
-    def observer(self) -> Observer:
-        return Observer(log_spaced(self.spec.interventions.emergence, self.spec.train.steps), self._measure)
-
-    def _measure(self, step: int, weights: Mapping[int, dict[str, Tensor]]) -> None:
-        models = trained_models(self.spec, list(weights.values()), self.machine)
-        found = observe(step, models, self.pairs, self.spec.interventions.batch_documents)
-        for index, rows in zip(weights, found, strict=True):
-            self.rows[index] += rows
-
-    def finish(self, members: list[Member]) -> None:
-        ended: dict[int, dict[int, dict[str, Tensor]]] = defaultdict(dict)
-        for index, member in enumerate(members):
-            if member.steps not in {row["step"] for row in self.rows[index]}:
-                ended[member.steps][index] = member.weights
-        for step, weights in ended.items():
-            self._measure(step, weights)
+def write_stage(
+    folder: StageFolder, identity: dict[str, Any], stage: Stage, result: Result, made: Sequence[Artifact] = ()
+) -> None:
+    """Writes and seals what a stage found of one model; `made` says how, where it says so."""
+    files = [artifact.file for artifact in (*ALWAYS, *stage.artifacts)]
+    folder.begin([*files, Timing.file])
+    done = isinstance(result, Done)
+    folder.write(
+        StageRecord(identity, stage.model_dump(mode="json")),
+        StageOutcome("done", "", result.notes) if done else StageOutcome("impossible", result.reason),
+        *result.artifacts,
+        *made,
+    )
+    folder.close(identity, files)
 
 
-def _training_times(member: Member) -> dict[str, float]:
-    """Of the stack the member was in; building is part of training."""
-    return {
-        "build_seconds": member.build_seconds,
-        "train_seconds": member.build_seconds + member.train_seconds,
-        "steps_per_second": member.stack_steps / member.train_seconds,
-    }
+def redo(result: RunResult, name: str, stage: Stage, fresh: bool = False) -> RunResult:
+    """A finished run with a stage that needs no model worked out from what is stored; what is there stays.
+
+    No component of the run need be at hand.
+    """
+    if stage.uses_model:
+        raise UserError(f"the stage {name!r} needs the model, so it cannot be worked out from stored results")
+    for need in stage.needs:
+        if need not in result.stages:
+            raise UserError(f"{result.folder.path} has no finished stage {need!r}, which {name!r} needs")
+    needs = {need: result.stages[need].id for need in stage.needs}
+    identity = stage_identity(name, stage, needs)
+    folder = result.folder.stage(name, id_of(identity))
+    if fresh or not _is_there(folder):
+        impossible = [s.outcome.reason for n in needs if (s := result.stages[n]).outcome.state == "impossible"]
+        if impossible:
+            found: Result = Impossible(impossible[0])
+        else:
+            cohort = Cohort(
+                size=1,
+                machine=CPU,
+                parse=lambda: [result.spec],
+                build=lambda: [result.model()],
+                read=lambda _, needed, artifact: result.stages[needed].folder.read(artifact),
+            )
+            [found] = stage.run(cohort)
+        write_stage(folder, identity, stage, found)
+    return RunResult(result.folder, {**{n: s.id for n, s in result.stages.items()}, name: id_of(identity)})
 
 
-def trained_models(spec: RunSpec, weights: Sequence[Mapping[str, Tensor]], machine: Machine) -> list[Model]:
-    """Models of one shape with these weights, where they will be taken apart."""
-    models: list[Model] = []
-    for one in weights:
-        # Initialising takes longer than copying, and what it gives is overwritten.
-        models.append(copy.deepcopy(models[0]) if models else build_model(spec.model, spec.task.vocab_size, spec.seed))
-        load_weights(models[-1], one)
-    return [model.to(machine.device) for model in models]
+class _Looking:
+    """All that watches one training, and the seconds it takes."""
+
+    def __init__(self, watches: Mapping[str, Watch]) -> None:
+        self.watches = watches
+        self.seconds = dict.fromkeys(watches, 0.0)
+
+    def observer(self) -> Observer | None:
+        """One that serves them all."""
+        steps = sorted({step for watch in self.watches.values() for step in watch.steps})
+        return Observer(tuple(steps), self._look) if self.watches else None
+
+    def results(self, name: str, ended: Sequence[tuple[int, Mapping[str, Tensor]]]) -> list[Result]:
+        with self._timed(name):
+            return self.watches[name].results(ended)
+
+    def _look(self, step: int, weights: Mapping[int, dict[str, Tensor]]) -> None:
+        for name, watch in self.watches.items():
+            if step in watch.steps:
+                with self._timed(name):
+                    watch.look(step, weights)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - started
 
 
 def check_runnable(spec: RunSpec) -> None:
     """Refuses what could only fail after training."""
-    known = set(spec.task.slots)
-    for slot in spec.interventions.slots:
-        if slot not in known:
-            raise UserError(f"interventions.slots: this task has no slot {slot!r}, only {', '.join(sorted(known))}")
+    if training_identity(spec) != spec.identity:
+        raise UserError("the code of a component was edited after this spec was made; make the spec again")
     if spec.model.positions == "learned" and spec.task.max_length > spec.model.max_length:
         raise UserError(
             f"documents of {spec.task.max_length} tokens do not fit model.max_length = {spec.model.max_length}"
@@ -264,23 +351,5 @@ def check_runnable(spec: RunSpec) -> None:
     build_model(spec.model, spec.task.vocab_size, spec.seed)
     for task, split in ((spec.task, "train"), (spec.task.single_query(), "dev")):
         task.sample(1, stream(spec.data_seed, "check"), split)
-
-
-def _write_interventions(folder: RunFolder, model: Model, grid: Grid) -> None:
-    unedited = {"original": grid.original, **{f"corrupted.{slot}": e for slot, e in grid.corrupted.items()}}
-    predictions = {
-        f"{name}.{metric}": values for name, effects in unedited.items() for metric, values in vars(effects).items()
-    }
-    write_tensors(folder.path / "predictions.safetensors", predictions)
-    evaluation = {
-        name: asdict((proportion_estimate if name.endswith(".accuracy") else mean_estimate)(values))
-        for name, values in predictions.items()
-    }
-    write_json(
-        folder.path / "evaluation.json",
-        {"parameters": parameter_count(model), "estimates": evaluation},
-    )
-    write_jsonl(folder.path / "cells.jsonl", cell_rows(grid))
-    verdicts = {slot: verdict(grid, model, slot).to_json() for slot in grid.corrupted}
-    write_json(folder.path / "verdicts.json", verdicts)
-    write_json(folder.path / "self_test.json", grid.self_test.to_json())
+    for stage in spec.stages.values():
+        stage.check(spec)

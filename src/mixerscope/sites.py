@@ -16,10 +16,11 @@ Tap = Callable[[Tensor], Tensor]
 
 
 class Site(nn.Module):
-    """The identity, unless a tap is in place."""
+    """The identity, unless a tap is in place. Where dimension 2 is the head, the site knows how many there are."""
 
-    def __init__(self) -> None:
+    def __init__(self, heads: int = 1) -> None:
         super().__init__()
+        self.heads = heads
         self.taps: tuple[Tap, ...] = ()
 
     def forward(self, x: Tensor) -> Tensor:

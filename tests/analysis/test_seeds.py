@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from mixerscope.analysis import Estimate, Verdict, over_seeds
+from mixerscope.analysis import over_seeds
+from mixerscope.artifacts import Estimate, Verdict
 
 SHARE = Estimate(0.9, 0.85, 0.95, 64)
 INDUCTION = Verdict("induction", ("key", "value", "query"), (), SHARE, SHARE, ())

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mixerscope.analysis import BEST, SHARE, best_roles, cell_rows, edge_rows
+from mixerscope.artifacts.effects import BEST, SHARE
 from mixerscope.interventions import (
     METRICS,
     Cell,
@@ -13,18 +13,24 @@ from mixerscope.interventions import (
     Effects,
     Grid,
     Measured,
+    PairSettings,
     PathGrid,
+    edge_rows,
+    effect_table,
     interchange,
     make_pairs,
     patch_paths,
 )
 from mixerscope.interventions.selftest import SelfTest
+from mixerscope.interventions.table import best_roles
 from mixerscope.model import build_model
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from mixerscope.tasks import AR
 
 TASK = AR(num_pairs=3, num_keys=6, num_values=6)
-PAIRS = make_pairs(TASK, InterventionSpec(documents=4), data_seed=0)
+PAIRS = make_pairs(TASK, PairSettings(documents=4), data_seed=0)
+SPEC = ModelSpec(architecture="attention", width=16, max_length=16, init="small_model")
+MODEL = build_model(SPEC, TASK.vocab_size, seed=1).double()
 
 
 def effects(likelihood: list[float]) -> Effects:
@@ -65,7 +71,7 @@ def test_the_best_role_of_every_document():
 
 def test_rows_of_cells_hold_every_metric():
     table = grid({("restore", "key"): [0.2, 0.1, 0.5, 0.4], ("restore", "key&value"): [0.9] * 4})
-    rows = list(cell_rows(table))
+    rows = list(effect_table(table, MODEL).rows())
     assert [row["metric"] for row in rows if row["role"] == "key"] == [*METRICS, SHARE, BEST]
     assert [row["metric"] for row in rows if row["role"] == "key&value"] == [*METRICS, SHARE]
     values = {row["metric"]: row["value"] for row in rows if row["role"] == "key"}
@@ -78,21 +84,20 @@ def test_an_invalid_cell_takes_no_part_in_the_best():
     table = grid({("restore", "key"): [0.2] * 4, ("restore", "value"): [0.8] * 4})
     first, second = table.cells
     cells = {first: table.cells[first], second: replace(table.cells[second], status="invalid", reason="not finite")}
-    rows = {(row["role"], row["metric"]): row for row in cell_rows(replace(table, cells=cells))}
+    rows = {(row["role"], row["metric"]): row for row in effect_table(replace(table, cells=cells), MODEL).rows()}
     assert rows["key", BEST]["value"] == 1.0
     assert (rows["value", BEST]["value"], rows["value", BEST]["reason"]) == (None, "not finite")
 
 
 def test_rows_of_edges():
-    spec = ModelSpec(architecture="attention", width=16, max_length=16, init="small_model")
-    model = build_model(spec, TASK.vocab_size, seed=1).double()
     ends = ("blocks.0.resid_post", "value", "blocks.1.resid_pre", "value")
     edges = [Edge("key", "restore", *ends), Edge("key", "break", *ends), Edge("key", "restore", *ends[2:], *ends[:2])]
-    rows = list(edge_rows(patch_paths(model, PAIRS, edges)))
+    rows = list(edge_rows(patch_paths(MODEL, PAIRS, edges)))
     assert [row["metric"] for row in rows] == [*METRICS, SHARE] * 3
     # Nothing lies between these two sites, so the edge is the swap.
     plan = [Cell("key", direction, "blocks.1.resid_pre", "value") for direction in ("restore", "break")]
-    swaps = [row["value"] for row in cell_rows(interchange(model, PAIRS, plan)) if row["metric"] == "likelihood"]
+    swapped = interchange(MODEL, PAIRS, plan)
+    swaps = [swapped.cells[cell].effects.likelihood.mean().item() for cell in plan]
     found = [row["value"] for row in rows if row["metric"] == "likelihood"]
     assert found[:2] == pytest.approx(swaps, rel=1e-9)
     assert rows[-1]["status"] == "no path"

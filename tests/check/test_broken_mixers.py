@@ -90,6 +90,12 @@ class SiteWithoutPositions(Sound):
         return self.total(self.value(value.transpose(1, 2)).transpose(1, 2).cumsum(1))
 
 
+class SiteWithOtherHeads(Sound):
+    def __init__(self, width):
+        super().__init__(width)
+        self.value.heads = 4
+
+
 class SiteChangesPath(Sound):
     """A tapped site takes another path, as a fused kernel would."""
 
@@ -212,6 +218,7 @@ def test_the_sound_one_passes():
         (DoubleSite, "sites_fire", "'value' fired 2 times"),
         (DeadSite, "sites_noise", "'value' changed nothing"),
         (SiteWithoutPositions, "sites_fire", "'value' holds [2, 16, 7]"),
+        (SiteWithOtherHeads, "sites_fire", "'value' holds [2, 7, 16], expected [document = 2, position = 7, head = 4"),
         (SiteChangesPath, "sites_identity", "'value' held changed the output"),
         (SitesAcrossPositions, "sites_noise", "moved an earlier output"),
         (WrongMove, "moves", "'scan_out', which the mixer does not have"),

@@ -1,6 +1,5 @@
-"""A mixer in somebody's own file: found by reference, stored with the hash of its source, checked, refused by name."""
+"""A mixer in somebody's own file: found by reference, told apart by its source, checked, refused by name."""
 
-import hashlib
 import sys
 
 import pytest
@@ -49,6 +48,7 @@ def source(tmp_path, monkeypatch):
     yield write
     for name in set(MIXERS._entries) - set(known):
         del MIXERS._entries[name], MIXERS._loaded[name]
+        MIXERS._adopted.pop(name, None)
     sys.modules.pop("lab_module", None)
 
 
@@ -58,7 +58,7 @@ def test_by_file(source):
     assert [result.name for result in results] == list(PROPERTIES)
     assert all(result.passed for result in results)
     entry = {entry.name: entry for entry in MIXERS.entries()}["local/RunningMean"]
-    assert entry.source_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert set(MIXERS.code(entry.name) or {}) == {"sha256"}
     assert entry.summary == "A running mean."
     assert entry.origin == "local"
 
@@ -75,9 +75,23 @@ def test_the_same_source_again_is_the_same_mixer(source):
     registry = Registry("mixer", {})
     path = source("Twice")
     assert registry.adopt(f"{path}:Twice") == registry.adopt("outside.py:Twice") == "local/Twice"
+    first, code = registry.load("local/Twice"), registry.code("local/Twice")
+    registry.adopt(f"{path}:Twice")
+    assert registry.load("local/Twice") is first
     source("Twice", dim=0)
-    with pytest.raises(UserError, match="local/Twice was already taken from another source"):
-        registry.adopt(f"{path}:Twice")
+    assert registry.adopt(f"{path}:Twice") == "local/Twice"
+    assert registry.load("local/Twice") is not first
+    assert registry.code("local/Twice") != code
+
+
+def test_what_is_checked_is_the_file_as_it_is_now(source):
+    source("Edited")
+    assert all(result.passed for result in check_mixer("outside.py:Edited"))
+    source("Edited", dim=0)  # sums over documents, not over positions
+    assert "documents" in {result.name for result in check_mixer("outside.py:Edited") if not result.passed}
+    source("Edited")
+    assert all(result.passed for result in check_mixer("outside.py:Edited"))
+    assert all(result.passed for result in check_mixer("local/Edited")), "and its name stands for it"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ TINY = {
     "task": {"name": "ar", "num_pairs": 2, "num_keys": 4, "num_values": 4},
     "model": {"architecture": "attention", "width": 8},
     "train": {"steps": 2, "batch_size": 4, "documents": 8, "eval_every": 1, "eval_documents": 8},
-    "interventions": {"documents": 8},
+    "stages": {"patch": {"documents": 8}, "judge": {}},
 }
 
 
@@ -79,7 +79,7 @@ def _tiny_run(tmp_path_factory):
     from mixerscope.spec import RunSpec
 
     root = tmp_path_factory.mktemp("tiny")
-    return run(RunSpec.model_validate(TINY), root).folder.path
+    return run(RunSpec.model_validate(TINY), root, progress=False).folder.path
 
 
 @pytest.fixture

@@ -22,9 +22,12 @@ import pytest
         ({"train__steps": 0}, ["train.steps", "greater than 0"]),
         ({"train": "fast"}, ["train", "'fast'"]),
         ({"task__num_pairs": 9}, ["num_pairs = 9", "num_keys = 4"]),
-        ({"interventions__slots": ["kee"]}, ["interventions.slots", "'kee'", "key, value"]),
+        ({"stages__patch": {"slots": ["kee"]}}, ["no slot 'kee'", "key, value"]),
+        ({"stages__pach": {}}, ["no stage named 'pach'", "did you mean 'patch'"]),
+        ({"stages__patch": {"slot": ["key"]}}, ["'slot'", "did you mean 'slots'"]),
+        ({"interventions": {}}, ["RunSpec has no field 'interventions'"]),
         ({"model__max_length": 3}, ["model.max_length = 3"]),
-        ({"version": 2}, ["version"]),
+        ({"version": 1}, ["version"]),
     ],
 )
 def test_a_wrong_spec_is_one_sentence(refused, spec_file, change, parts):
@@ -76,6 +79,8 @@ def test_a_folder_in_place_of_a_spec_file(refused, tmp_path):
         ("train.steps", "path=value"),
         ("=3", "path=value"),
         ("train.steps=many", "'many'"),
+        ("stages.patch.document=3", "did you mean 'stages.patch.documents'"),
+        ("stages.judge.rules.carry=3", "did you mean 'stages.judge.rules.carries'"),
         ("model.architecture=atention", "did you mean 'attention'"),
         ("task.name=arr", "did you mean 'ar'"),
     ],

@@ -1,11 +1,11 @@
-"""The demo's flow and the report verb, with small training and a page that only says it was asked for."""
-
-import sys
-from types import SimpleNamespace
+"""The demo's flow and the report verb, with small training and mostly a page that only says it was asked for."""
 
 import pytest
 
+import mixerscope.report
 from mixerscope.experiments import demo as experiment
+from mixerscope.registry import MIXERS
+from mixerscope.runs import run
 from mixerscope.spec import RunSpec, digest
 
 from .conftest import TINY
@@ -17,10 +17,10 @@ def pages(monkeypatch):
     asked = []
 
     def write_report(root, out=None, runs=None):
-        asked.append(root)
+        asked.append((str(root), [run.training["model"]["architecture"] for run in runs]))
         return out or root / "report.html"
 
-    monkeypatch.setitem(sys.modules, "mixerscope.report", SimpleNamespace(write_report=write_report))
+    monkeypatch.setattr(mixerscope.report, "write_report", write_report)
     return asked
 
 
@@ -39,7 +39,7 @@ def test_a_miss_is_said_and_fails(cli, pages, tiny_demo):
         assert f"{spec.model.architecture} reached " in out
     assert "short of the demo's 95%" in out
     assert "report: runs/demo/report.html" in out
-    assert [str(root) for root in pages] == ["runs/demo"]
+    assert pages == [("runs/demo", ["attention", "based"])]
 
 
 def test_reaching_the_target_is_fine_and_the_second_time_trains_nothing(cli, pages, tiny_demo, monkeypatch):
@@ -74,6 +74,7 @@ def test_the_demo_compares_three_architectures_on_one_task():
     for spec in specs:
         assert spec.model.layers == 2
         assert spec.train.stop_at_accuracy == 0.98
+        assert spec.stages["patch"].avoid_present
 
 
 def test_report_names_the_page(cli, pages, finished):
@@ -81,3 +82,35 @@ def test_report_names_the_page(cli, pages, finished):
     assert (code, out) == (0, "1 run: runs/report.html\n")
     code, out, _ = cli("report", finished, "--out", "page.html")
     assert (code, out) == (0, "1 run: page.html\n")
+
+
+def test_report_of_the_best_rates_leaves_out_the_others(cli, pages, finished):
+    slower = TINY | {"train": TINY["train"] | {"lr": 1e-9}}
+    run(RunSpec.model_validate(slower), "runs", progress=False)
+    assert cli("report", "runs")[1] == "2 runs: runs/report.html\n"
+    assert cli("report", "runs", "--best")[1] == "1 run: runs/report.html\n"
+
+
+def test_report_overwrites_its_own_page_and_nobody_elses(cli, refused, finished):
+    assert cli("report", "runs")[0] == 0
+    assert cli("report", "runs")[0] == 0
+    (finished.parent / "summary.json").write_text("[1, 2, 3]")
+    assert "summary.json exists and was not written by mixerscope" in refused("report", "runs")
+    (finished.parent / "thesis.html").write_text("<p>mine</p>")
+    assert "thesis.html exists and was not written" in refused("report", "runs", "--out", "runs/thesis.html")
+
+
+def test_report_makes_the_example_again_with_the_code_that_is_named(cli, tmp_path, monkeypatch):
+    for table in ("_entries", "_loaded", "_adopted"):
+        monkeypatch.setattr(MIXERS, table, dict(getattr(MIXERS, table)))
+    source = "from mixerscope.mixers.attention import Attention\n\nclass Mine(Attention):\n    heads = 1\n"
+    (tmp_path / "mine.py").write_text(source)
+    spec = TINY | {"model": {"architecture": MIXERS.adopt("mine.py:Mine"), "width": 8}}
+    run(RunSpec.model_validate(spec), "runs", progress=False)
+    page = tmp_path / "runs" / "report.html"
+    for table in ("_entries", "_loaded", "_adopted"):
+        getattr(MIXERS, table).pop("local/Mine")
+    assert cli("report", "runs")[0] == 0
+    assert "One of the measured pairs" not in page.read_text()
+    assert cli("report", "runs", "--use", "mine.py:Mine")[0] == 0
+    assert "One of the measured pairs" in page.read_text()

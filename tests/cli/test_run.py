@@ -2,16 +2,20 @@
 
 import io
 import json
+import shutil
 import time
 
 import pytest
 from rich.console import Console
 
 import mixerscope.runs
+from mixerscope.artifacts import Estimate, Verdict, Verdicts
 from mixerscope.cli import progress
 from mixerscope.cli.progress import Lines
 from mixerscope.cli.settings import make_spec, read_spec_file
-from mixerscope.spec import RunSpec
+from mixerscope.cli.verdicts import verdict_table
+from mixerscope.results import load_run
+from mixerscope.spec import RunSpec, preset
 from mixerscope.store import RunFolder
 
 
@@ -19,12 +23,13 @@ def test_a_spec_file_becomes_a_run_folder(cli, spec_file, tmp_path):
     code, out, err = cli("run", spec_file(), "--out", "here", "--set", "train.steps=3", "--set", "seed=7")
     assert code == 0
     [folder] = (tmp_path / "here").iterdir()
-    assert RunFolder(folder).finished
+    assert RunFolder(folder).sealed
     assert f"the run is in here/{folder.name}" in out
     assert "attention" in out
+    assert err.startswith("3 steps of 4 documents: about ")
     assert "training 3/3" in err
-    assert "intervening" in err
-    spec = json.loads((folder / "spec.json").read_text())
+    assert "patching" in err
+    spec = json.loads((folder / "spec.json").read_text())["spec"]
     assert (spec["train"]["steps"], spec["seed"]) == (3, 7)
 
 
@@ -33,12 +38,28 @@ def test_a_finished_run_is_found_and_not_trained_again(cli, spec_file, finished,
         raise AssertionError("trained again")
 
     monkeypatch.setattr(mixerscope.runs, "train_cohort", never)
-    before = {path.name: path.read_bytes() for path in finished.iterdir()}
+    before = {path: path.read_bytes() for path in finished.rglob("*.*")}
     code, out, err = cli("run", spec_file())
     assert code == 0
     assert f"found the finished run runs/{finished.name}" in err
     assert "accuracy" in out
-    assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
+    assert {path: path.read_bytes() for path in finished.rglob("*.*")} == before
+
+
+def test_another_question_of_a_trained_model_trains_nothing(cli, spec_file, finished, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(mixerscope.runs, "train_cohort", never)
+    code, out, err = cli("run", spec_file(), "--set", 'stages.patch.slots=["value"]')
+    assert code == 0
+    assert f"found runs/{finished.name} trained already" in err
+    assert "patching" in err
+    assert len(list(finished.glob("patch-*"))) == len(list(finished.glob("judge-*"))) == 2
+    (finished / "weights.safetensors").unlink()
+    code, out, err = cli("run", spec_file(), "--set", "stages.patch.documents=9")
+    assert (code, out) == (1, "")
+    assert "weights.safetensors is missing" in err
 
 
 def test_fresh_trains_again(cli, spec_file, finished):
@@ -46,18 +67,33 @@ def test_fresh_trains_again(cli, spec_file, finished):
     code, _, err = cli("run", spec_file(), "--fresh")
     assert code == 0
     assert "training 2/2" in err
-    assert mixerscope.runs.load_run(finished).model() is not None
+    assert load_run(finished).model() is not None
 
 
 def test_names_are_enough(cli, tmp_path):
-    settings = ["train.steps=1", "train.documents=4", "train.eval_documents=4", "interventions.documents=4"]
-    settings += ["task.num_keys=32", "task.num_values=32", "model.width=8", "model.options.d_state=2"]
+    settings = ["train.steps=1", "train.documents=4", "train.eval_documents=4", "stages.patch.documents=4"]
+    settings += ["model.width=8", "model.options.d_state=2"]
     words = [word for setting in settings for word in ("--set", setting)]
     code, _, _ = cli("run", "--task", "ar", "--arch", "mamba", "--out", "there", *words)
     assert code == 0
     [folder] = (tmp_path / "there").iterdir()
     assert folder.name.startswith("mamba-")
-    assert json.loads((folder / "spec.json").read_text())["model"]["options"]["d_state"] == 2
+    spec = json.loads((folder / "spec.json").read_text())["spec"]
+    assert spec["model"]["options"]["d_state"] == 2
+    assert spec["task"]["num_pairs"] == 4, "the small task, unless one asks for the published one"
+    assert spec["model"]["init"] == "small_model"
+
+
+def test_the_published_setting_is_a_preset_and_its_cost_is_said_before_it_starts(cli, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mixerscope.runs, "train_cohort", interrupted)
+    code, _, err = cli("run", "--task", "ar", "--arch", "mamba", "--preset", "paper")
+    assert code == 130
+    said, _ = err.splitlines()
+    assert said.startswith("50,016 steps of 32 documents: about ")
+    assert said.endswith(("hours on cpu", "minutes on cpu"))
 
 
 def test_a_diverged_run_fails(cli, spec_file):
@@ -68,10 +104,13 @@ def test_a_diverged_run_fails(cli, spec_file):
         assert "diverged" in out
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "cells.jsonl", "verdicts.json", "curve.jsonl", "spec.json"])
+FILES = ("weights.safetensors", "effects.safetensors", "verdicts.json", "curve.json", "spec.json", "self_test.json")
+
+
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("how", ["truncated", "flipped", "gone"])
 def test_a_damaged_file_is_named_and_not_loaded(cli, spec_file, finished, name, how):
-    path = finished / name
+    [path] = finished.rglob(name)
     data = bytearray(path.read_bytes())
     if how == "gone":
         path.unlink()
@@ -81,7 +120,7 @@ def test_a_damaged_file_is_named_and_not_loaded(cli, spec_file, finished, name, 
     for words in (["run", spec_file()], ["report", "runs"]):
         code, out, err = cli(*words)
         assert (code, out) == (1, "")
-        assert f"runs/{finished.name}/{name}" in err
+        assert f"runs/{path.relative_to(finished.parent)}" in err
         assert err.count("\n") == 1
 
 
@@ -90,12 +129,50 @@ def test_ls_runs_names_damaged_ones_and_lists_the_rest(cli, spec_file, finished)
     code, out, err = cli("ls", "runs")
     assert (code, err) == (0, "")
     assert finished.name in out
-    (finished / "verdicts.json").write_text("{}")
+    assert "attention d=8 seed=3" in out, "runs are named by the settings in which they differ"
+    [verdicts] = finished.rglob("verdicts.json")
+    verdicts.write_text("{}")
     code, out, err = cli("ls", "runs")
     assert code == 1
     assert finished.name not in out
     assert "attention-" in out
     assert "verdicts.json has changed" in err
+
+
+def test_ls_runs_refuses_a_misnamed_folder_by_name_and_counts_a_copy_once(cli, finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "runs" / "elsewhere" / finished.name)
+    code, out, _ = cli("ls", "runs")
+    assert code == 0
+    assert out.count(finished.name) == 1
+    (tmp_path / "runs" / "elsewhere" / finished.name).rename(tmp_path / "runs" / "attention-0123456789ab")
+    code, out, err = cli("ls", "runs")
+    assert code == 1
+    assert "attention-0123456789ab is misnamed" in err
+    assert finished.name in out
+
+
+def test_judge_names_mechanisms_again_with_other_rules_and_keeps_both(cli, finished, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("a model was built")
+
+    monkeypatch.setattr("mixerscope.model.backbone.build_model", never)
+    before = {path: path.read_bytes() for path in finished.rglob("*.*")}
+    code, out, _ = cli("judge", "runs")
+    assert code == 0
+    assert "judged 1 run" in out
+    assert {path: path.read_bytes() for path in finished.rglob("*.*")} == before, "that verdict was there"
+    assert cli("judge", "runs", "--fresh")[0] == 0
+    assert {path: path.read_bytes() for path in finished.rglob("*.*")} == before, "and is the same, byte for byte"
+    code, out, _ = cli("judge", "runs", "--set", "rules.carries=0.7", "--set", "rules.min_gap=0")
+    assert code == 0
+    assert len(list(finished.glob("judge-*"))) == 2
+    assert cli("report", "runs")[0] == 0
+
+
+def test_judging_by_rules_that_do_not_exist_is_refused(refused, finished):
+    assert "did you mean 'carries'" in refused("judge", "runs", "--set", "rules.carry=0.7")
+    assert "rules.carries" in refused("judge", "runs", "--set", "rules.carries=2")
+    assert "nowhere is not a folder" in refused("judge", "nowhere")
 
 
 def test_an_interrupt_is_one_line(cli, spec_file, monkeypatch):
@@ -105,7 +182,7 @@ def test_an_interrupt_is_one_line(cli, spec_file, monkeypatch):
     monkeypatch.setattr(mixerscope.runs, "train_cohort", interrupted)
     code, out, err = cli("run", spec_file())
     assert (code, out) == (130, "")
-    assert err == "mixerscope: interrupted; finished runs are kept\n"
+    assert err.splitlines()[1:] == ["mixerscope: interrupted; finished runs are kept"]
 
 
 def test_unexpected_errors_keep_their_traceback(cli, spec_file, monkeypatch):
@@ -124,17 +201,20 @@ def test_new_spec_writes_all_defaults_out(cli, tmp_path):
     spec = json.loads((tmp_path / "mine.json").read_text())
     assert spec["model"]["options"]["feature_dim"] == 8
     assert spec["model"]["positions"] == "none"
-    assert spec["task"]["num_pairs"] == 16
+    assert spec["task"]["num_pairs"] == 4
     assert spec["train"]["steps"] == 5
     assert spec["train"]["warmup"] == 0.1
-    short = {"task": "ar", "model": {"architecture": "based"}, "train": {"steps": 5}}
+    assert spec["stages"]["patch"]["documents"] == 320
+    assert spec["stages"]["judge"]["rules"]["carries"] == 0.5
+    short = preset("small", "ar", "based")
+    short["train"]["steps"] = 5
     assert RunSpec.model_validate(spec).run_id == RunSpec.model_validate(short).run_id
 
 
 def test_a_new_architecture_starts_from_its_own_defaults(cli, tmp_path):
     assert cli("new", "spec", "mine.json", "--arch", "based")[0] == 0
     changed = make_spec(read_spec_file(tmp_path / "mine.json"), ["model.architecture=attention"])
-    assert changed.model == RunSpec.model_validate({"task": "ar", "model": {"architecture": "attention"}}).model
+    assert changed.model == RunSpec.model_validate(preset("small", "ar", "attention")).model
     assert changed.model.positions == "learned"
 
 
@@ -145,28 +225,29 @@ def test_a_terminal_gets_bars_with_rate_and_time_left(monkeypatch):
         for done in range(1, 41):
             follow("train", done, 100, "accuracy 99.0%")
             time.sleep(0.001)
-        follow("intervene", 1, 1, "")
+        follow("patch", 1, 1, "")
     last = terminal.file.getvalue().split("\x1b[2K")[-1]
     assert "mamba: training" in last
     assert "40/40" in last  # training that ended early is a full bar
     assert "/s" in last
     assert "00:00" in last
     assert "accuracy 99.0%" in last
-    assert "mamba: intervening" in last
+    assert "mamba: patching" in last
 
 
-def test_the_verdict_table_fits_eighty_columns(cli, finished, spec_file, monkeypatch):
-    path = finished / "verdicts.json"
-    estimate = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 8}
-    found = {"mechanism": "association one step later", "route": ["key", "value", "query"], "moves": [], "reason": ""}
-    path.write_text(json.dumps({"key": {**found, "share": estimate, "gap": estimate}}))
-    RunFolder(finished).seal()
-    monkeypatch.setenv("COLUMNS", "80")
-    code, out, _ = cli("run", spec_file())
-    assert code == 0
+def test_the_verdict_table_fits_eighty_columns(finished, monkeypatch):
+    result = load_run(finished)
+    estimate = Estimate(0.5, 0.25, 0.75, 8)
+    route = ("key", "value", "query")
+    found = Verdict("association one step later", route, (), estimate, estimate, (), "", "key", estimate)
+    monkeypatch.setattr(type(result), "verdicts", Verdicts((found,)))
+    monkeypatch.setattr(type(result), "find", lambda self, kind: Verdicts((found,)) if kind is Verdicts else None)
+    said = Console(file=io.StringIO(), width=80)
+    said.print(verdict_table([result]))
+    out = said.file.getvalue()
     assert "key → value → query" in out
     assert "0.50 [0.25, 0.75]" in out
-    assert all(len(line) <= 80 for line in out.splitlines() if not line.startswith("the run is in"))
+    assert all(len(line) <= 80 for line in out.splitlines())
 
 
 def test_lines_are_few(monkeypatch):
@@ -177,7 +258,7 @@ def test_lines_are_few(monkeypatch):
     monkeypatch.setattr(lines, "_say", said.append)
     for done in range(1, 201):  # twenty seconds
         lines("train", done, 500, "accuracy 3.0%")
-    lines("intervene", 1, 1, "")
+    lines("patch", 1, 1, "")
     lines.close()
     assert len(said) == 3 + 1 + 1  # one every five seconds, and the end of each stage
     assert said[0] == "x: training 51/500, accuracy 3.0%, 10/s, 44 s left"

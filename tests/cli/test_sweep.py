@@ -59,7 +59,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(cli, sweep_file, tmp
 def test_wrong_input(refused, sweep_file):
     assert "did you mean 'train.lr'" in refused("sweep", sweep_file(train__lrr=[1]))
     assert "train.lr" in refused("sweep", sweep_file(train__lr=[-1]))
-    assert "no slot 'kee'" in refused("sweep", sweep_file(interventions__slots=[["kee"]]))
+    assert "no slot 'kee'" in refused("sweep", sweep_file(stages__patch__slots=[["kee"]]))
     assert "figure3" in refused("sweep", "figure33")
     assert "at least 1" in refused("sweep", sweep_file(), "--in-flight", "0")
     assert "at least 1" in refused("sweep", sweep_file(), "--largest", "0")
@@ -81,10 +81,12 @@ def test_a_failed_cohort_is_told_and_fails_the_call(cli, sweep_file, monkeypatch
 def test_a_damaged_run_is_told_and_the_others_are_made(cli, sweep_file, tmp_path):
     assert cli("sweep", sweep_file(seed=[0]))[0] == 0
     [folder] = find_runs(tmp_path / "runs")
-    (folder.path / "cells.jsonl").write_text("")
+    [verdicts] = folder.path.glob("judge-*/verdicts.json")
+    verdicts.write_text("{}")
     code, out, _ = cli("sweep", sweep_file(seed=[0, 1]))
     assert code == 1
-    assert f"runs/{folder.path.name}/cells.jsonl has changed" in out
+    assert f"{verdicts.relative_to(tmp_path)} has changed" in out
+    assert len([line for line in out.splitlines() if line.startswith("attention ")]) == 1, "it is not among the best"
     assert len(find_runs(tmp_path / "runs")) == 2
 
 
@@ -108,7 +110,8 @@ def test_a_terminal_gets_a_bar_per_cohort_and_one_for_all(sweep_file, tmp_path, 
     said = terminal.file.getvalue()
     assert "attention d=8 x2: finished after" in said
     assert "2/2" in said.split("\x1b[2K")[-1]
-    assert "attention d=8 x2: preparing" in said
+    for doing in ("preparing", "training", "patch"):
+        assert f"attention d=8 x2: {doing}" in said
 
 
 def test_a_report_of_the_best_runs_alone(cli, sweep_file, tmp_path):

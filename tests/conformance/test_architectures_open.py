@@ -2,11 +2,11 @@
 
 import pytest
 
-from mixerscope.interventions import interchange, make_pairs
+from mixerscope.interventions import PairSettings, interchange, make_pairs
 from mixerscope.interventions.plan import editable_sites
 from mixerscope.model import build_model
 from mixerscope.registry import architecture_entries
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from mixerscope.tasks import AR
 
 PAPER = ("attention", "base_conv", "based", "h3", "hyena", "mamba", "deltanet")
@@ -33,7 +33,7 @@ def test_the_paper_is_complete():
 def test_all_sites_can_be_trusted(architecture, options):
     spec = ModelSpec(architecture=architecture, width=16, options=options)
     model = build_model(spec, TASK.vocab_size, seed=0)
-    grid = interchange(model, make_pairs(TASK, InterventionSpec(documents=4), data_seed=0))
+    grid = interchange(model, make_pairs(TASK, PairSettings(documents=4), data_seed=0))
     tested = {test.site for test in grid.self_test.sites}
     assert tested == set(editable_sites(model))
     assert all(any(site.startswith(f"blocks.{layer}.mixer.") for site in tested) for layer in (0, 1))

@@ -4,15 +4,14 @@ import pytest
 import torch
 
 from mixerscope.errors import SelfTestFailed, SiteNeverFired, UnknownName, UserError
-from mixerscope.interventions import adapt, check_model, interchange, make_pairs, plan_grid
+from mixerscope.interventions import PairSettings, adapt, check_model, interchange, make_pairs, plan_grid
 from mixerscope.randomness import construction
 from mixerscope.sites import edit, record
-from mixerscope.spec import InterventionSpec
 from mixerscope.tasks import AR
 from tests.interventions.homemade import SITES, HomeMade
 
 TASK = AR(num_pairs=3, num_keys=6, num_values=6)
-PAIRS = make_pairs(TASK, InterventionSpec(documents=5, slots=("key", "value")), data_seed=0)
+PAIRS = make_pairs(TASK, PairSettings(documents=5, slots=("key", "value")), data_seed=0)
 
 
 def make(sites=SITES, head="out"):

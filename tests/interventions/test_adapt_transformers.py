@@ -5,9 +5,8 @@ import logging
 import pytest
 import torch
 
-from mixerscope.interventions import adapt, check_model, interchange, make_pairs, plan_grid
+from mixerscope.interventions import PairSettings, adapt, check_model, interchange, make_pairs, plan_grid
 from mixerscope.randomness import construction
-from mixerscope.spec import InterventionSpec
 from mixerscope.tasks import AR
 
 transformers = pytest.importorskip(
@@ -16,7 +15,7 @@ transformers = pytest.importorskip(
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 TASK = AR(num_pairs=3, num_keys=6, num_values=6)
-PAIRS = make_pairs(TASK, InterventionSpec(documents=4, slots=("key",)), data_seed=0)
+PAIRS = make_pairs(TASK, PairSettings(documents=4, slots=("key",)), data_seed=0)
 STD = 0.3
 """Weights large enough that an edit shows."""
 

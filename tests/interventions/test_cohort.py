@@ -6,15 +6,23 @@ import pytest
 import torch
 
 from mixerscope.errors import UserError
-from mixerscope.interventions import METRICS, interchange, interchange_cohort, make_pairs, plan_grid, state_sites
+from mixerscope.interventions import (
+    METRICS,
+    PairSettings,
+    interchange,
+    interchange_cohort,
+    make_pairs,
+    plan_grid,
+    state_sites,
+)
 from mixerscope.model import build_model
 from mixerscope.registry import MIXERS
 from mixerscope.sites import named_sites
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from mixerscope.tasks import AR
 
 TASK = AR(num_pairs=2, num_keys=4, num_values=4)
-PAIRS = make_pairs(TASK, InterventionSpec(documents=5), data_seed=0)
+PAIRS = make_pairs(TASK, PairSettings(documents=5), data_seed=0)
 BUILT_IN = [entry.name for entry in MIXERS.entries() if entry.origin == "mixerscope"]
 
 

@@ -6,39 +6,42 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mixerscope.analysis import cell_rows, observe, verdict
-from mixerscope.analysis.followups import FollowUps
 from mixerscope.interventions import (
     EDITS,
     METRICS,
     Edge,
     Grid,
     Pairs,
+    PairSettings,
     activations,
     attribution_patching,
     editable_sites,
+    effect_table,
     grids_or_failures,
     interchange,
     interchange_cohort,
+    judging_cells,
     make_pairs,
     patch_paths,
     plan_grid,
     selftest,
     state_sites,
+    verdict,
 )
 from mixerscope.interventions.batching import Batching, batching
 from mixerscope.interventions.resume import Resumption
 from mixerscope.model import Model, build_model
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
+from mixerscope.stages.emergence import observe
 from mixerscope.tasks import AR
 from tests.interventions.elsewhere import DEVICE, Away, a_device_elsewhere, send
 
 TASK = AR(num_pairs=2, num_keys=4, num_values=4)
-PAIRS = make_pairs(TASK, InterventionSpec(documents=6, slots=("key", "value")), data_seed=0)
+PAIRS = make_pairs(TASK, PairSettings(documents=6, slots=("key", "value")), data_seed=0)
 
 
-def make(architecture: str, seed: int = 0) -> Model:
-    spec = ModelSpec(architecture=architecture, width=8, max_length=16, init="small_model")
+def make(architecture: str, seed: int = 0, **options: int) -> Model:
+    spec = ModelSpec(architecture=architecture, width=8, max_length=16, init="small_model", options=options)
     return build_model(spec, TASK.vocab_size, seed)
 
 
@@ -85,24 +88,27 @@ def test_a_grid_elsewhere_is_the_grid_here(architecture: str):
         assert_equal(found, interchange(model, pairs, plan))
 
 
-def test_verdicts_follow_ups_and_tables_of_a_model_elsewhere():
-    model = make("attention")
-    grid = interchange(model, PAIRS)
-    here = FollowUps(grid, model, "key")
+def test_what_verdicts_look_at_and_their_tables_of_a_model_elsewhere():
+    models = [make("attention", seed, heads=2) for seed in range(2)]
+    plan = judging_cells(models[0], PAIRS)
+    assert any(cell.head >= 0 for cell in plan)
+    assert any("&" in cell.role for cell in plan)
+    whole = interchange(models[0], PAIRS)
     with a_device_elsewhere():
-        there = FollowUps(grid, sent(model), "key")
-        assert verdict(grid, there.model).to_json() == verdict(grid, model).to_json()
-        assert len(list(cell_rows(grid))) > 0
-        assert there.gap("divider") == here.gap("divider")
-        assert there.gap("value").value == pytest.approx(here.gap("value").value)
-        for direction in ("restore", "break"):
-            [found, want] = [
-                torch.cat(list(f._likelihoods("blocks.1.mixer.heads_out", ["key", "query"], direction, 0))).cpu()
-                for f in (there, here)
-            ]
-            torch.testing.assert_close(found, want)
-        [rows] = observe(3, [sent(model)], PAIRS, 64)
-    assert [row["role"] for row in rows] == [row["role"] for row in observe(3, [model], PAIRS, 64)[0]]
+        away = [sent(model) for model in models]
+        alone, together = interchange(away[0], PAIRS, plan), interchange_cohort(away, PAIRS, plan)
+        assert verdict(whole, away[0]).to_json() == verdict(whole, models[0]).to_json()
+        table = effect_table(interchange(away[0], PAIRS), away[0])
+        [points, _] = observe(3, away, PAIRS, 64)
+    assert_equal(alone, interchange(models[0], PAIRS, plan))
+    for found, model in zip(together, models, strict=True):
+        assert_equal(found, interchange(model, PAIRS, plan))
+    here = effect_table(whole, models[0])
+    assert (table.cells, table.statuses, table.facts) == (here.cells, here.statuses, here.facts)
+    torch.testing.assert_close(table.summary["logit"], here.summary["logit"], rtol=1e-4, atol=1e-6)
+    want = observe(3, [models[0]], PAIRS, 64)[0]
+    assert [(p.slot, p.site, p.role, p.reason) for p in points] == [(p.slot, p.site, p.role, p.reason) for p in want]
+    assert [p.gap for p in points] == pytest.approx([p.gap for p in want], rel=1e-3, abs=1e-6)
 
 
 def test_paths_gradients_and_first_looks_elsewhere():
@@ -169,7 +175,7 @@ def test_every_precision_has_a_tolerance(dtype: torch.dtype):
 def test_batches_follow_the_device():
     model = make("attention")
     assert batching(model, PAIRS, 3) == Batching(3, 64)
-    pairs = make_pairs(AR(), InterventionSpec(), data_seed=0)
+    pairs = make_pairs(AR(), PairSettings(), data_seed=0)
     large = build_model(ModelSpec(architecture="mamba", width=256), AR().vocab_size, 0)
     with a_device_elsewhere():
         send(large)

@@ -7,18 +7,29 @@ import torch
 from torch import Tensor
 
 from mixerscope.errors import UnknownName, UserError
-from mixerscope.interventions import Add, Cell, Mean, Noise, ProjectOut, Resample, interchange, make_pairs, plan_grid
+from mixerscope.interventions import (
+    Add,
+    Cell,
+    Mean,
+    Noise,
+    PairSettings,
+    ProjectOut,
+    Resample,
+    interchange,
+    make_pairs,
+    plan_grid,
+)
 from mixerscope.interventions.edits import Here
 from mixerscope.interventions.effects import Distribution, Effects
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.model import Model, build_model
 from mixerscope.randomness import stream
 from mixerscope.sites import edit, record
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from mixerscope.tasks import AR
 
 TASK = AR(num_pairs=3, num_keys=6, num_values=6)
-PAIRS = make_pairs(TASK, InterventionSpec(documents=7), data_seed=0)
+PAIRS = make_pairs(TASK, PairSettings(documents=7), data_seed=0)
 WIDTH = 16
 VECTOR = torch.randn(WIDTH, generator=stream(0, "vector"), dtype=torch.float64)
 PLANE = torch.randn(2, WIDTH, generator=stream(0, "plane"), dtype=torch.float64)
@@ -147,7 +158,7 @@ def test_wrong_edits_are_refused():
 
 def test_the_rival_is_the_answer_of_the_corrupted_document():
     task = AR(num_pairs=3, num_keys=6, num_values=6)
-    pairs = make_pairs(task, InterventionSpec(documents=40, slots=("key", "value"), symbols="slot-class"), data_seed=0)
+    pairs = make_pairs(task, PairSettings(documents=40, slots=("key", "value"), symbols="slot-class"), data_seed=0)
     # A changed value is the answer now; a changed key leaves the query without one.
     at = torch.arange(40)
     assert torch.equal(pairs.rivals["value"], pairs.corrupted["value"].tokens[at, pairs.positions("value")])

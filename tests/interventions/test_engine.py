@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from mixerscope.errors import SelfTestFailed, UnknownName, UserError
-from mixerscope.interventions import Cell, Effects, Measured, interchange, make_pairs, plan_grid
+from mixerscope.interventions import Cell, Effects, Measured, PairSettings, interchange, make_pairs, plan_grid
 from mixerscope.interventions.engine import join_chunks
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.model import Model, build_model
 from mixerscope.sites import edit, named_sites, record
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from mixerscope.tasks import AR
 
 TASK = AR(num_pairs=3, num_keys=6, num_values=6)
@@ -17,7 +17,7 @@ TASK = AR(num_pairs=3, num_keys=6, num_values=6)
 
 def make(architecture: str, layers: int = 2, documents: int = 7) -> tuple[Model, Pairs]:
     spec = ModelSpec(architecture=architecture, width=16, layers=layers, max_length=16, init="small_model")
-    pairs = make_pairs(TASK, InterventionSpec(documents=documents, slots=("key", "value")), data_seed=0)
+    pairs = make_pairs(TASK, PairSettings(documents=documents, slots=("key", "value")), data_seed=0)
     return build_model(spec, TASK.vocab_size, seed=1).double(), pairs
 
 
@@ -27,14 +27,16 @@ def naive(model: Model, pairs: Pairs, cell: Cell) -> Effects:
     base, source = pairs.corrupted[cell.slot], pairs.original
     if cell.direction == "break":
         base, source = source, base
-    positions = pairs.positions(cell.role)
+    places = pairs.places(cell.role)
     with record(model, [cell.site]) as found:
         model(source.tokens)
 
     def write(x):
         x = x.clone()
-        for i, p in enumerate(positions.tolist()):
-            x[i, p] = found[cell.site][i, p]
+        for i, positions in enumerate(places.tolist()):
+            for p in positions:
+                at = (i, p) if cell.head < 0 else (i, p, cell.head)
+                x[at] = found[cell.site][at]
         return x
 
     with edit(model, {cell.site: write}):
@@ -142,12 +144,12 @@ def test_the_model_is_left_as_it_was():
 
 
 def test_pairs_differ_in_one_token_and_are_the_same_every_time():
-    pairs = make_pairs(TASK, InterventionSpec(documents=50, slots=("key", "value")), data_seed=3)
+    pairs = make_pairs(TASK, PairSettings(documents=50, slots=("key", "value")), data_seed=3)
     for batch in pairs.corrupted.values():
         assert ((batch.tokens != pairs.original.tokens).sum(1) == 1).all()
-    again = make_pairs(TASK, InterventionSpec(documents=50, slots=("key", "value")), data_seed=3)
+    again = make_pairs(TASK, PairSettings(documents=50, slots=("key", "value")), data_seed=3)
     assert pairs.sha256() == again.sha256()
-    assert pairs.sha256() != make_pairs(TASK, InterventionSpec(documents=50), data_seed=3).sha256()
+    assert pairs.sha256() != make_pairs(TASK, PairSettings(documents=50), data_seed=3).sha256()
 
 
 def test_cells_that_are_the_same_edit_share_a_result_and_say_so():

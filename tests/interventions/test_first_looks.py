@@ -5,6 +5,7 @@ import torch
 
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions import (
+    PairSettings,
     activations,
     attribution_patching,
     interchange,
@@ -14,12 +15,12 @@ from mixerscope.interventions import (
 )
 from mixerscope.model import Model, build_model
 from mixerscope.sites import edit, record
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from mixerscope.tasks import AR
 from mixerscope.training.objective import answer_likelihood
 
 TASK = AR(num_pairs=3, num_keys=6, num_values=6)
-PAIRS = make_pairs(TASK, InterventionSpec(documents=6), data_seed=0)
+PAIRS = make_pairs(TASK, PairSettings(documents=6), data_seed=0)
 READ, ANSWERS = PAIRS.original.answers()
 ROWS = torch.arange(len(PAIRS))
 
@@ -102,5 +103,5 @@ def test_the_estimate_says_how_wrong_it_is():
     assert not any(p.grad is not None for p in model.parameters())
     with pytest.raises(UserError, match="holds no valid cell"):
         attribution_patching(model, PAIRS, plan_grid(model, PAIRS, roles=["value"])).error_against(grid)
-    with pytest.raises(UserError, match="estimates swaps at sites, not zero at 'embed'"):
+    with pytest.raises(UserError, match="estimates swaps at whole sites, not zero at 'embed'"):
         attribution_patching(model, PAIRS, plan_grid(model, PAIRS, ["embed"], ["key"], edits=["zero"]))

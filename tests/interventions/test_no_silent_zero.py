@@ -8,7 +8,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mixerscope.analysis import cell_rows
 from mixerscope.errors import SelfTestFailed, SiteFiredAgain, SiteNeverFired, UnknownName, UserError
 from mixerscope.interventions import (
     METRICS,
@@ -16,8 +15,10 @@ from mixerscope.interventions import (
     Cell,
     Edge,
     Effects,
+    PairSettings,
     activations,
     attribution_patching,
+    effect_table,
     interchange,
     interchange_cohort,
     logit_lens,
@@ -28,12 +29,12 @@ from mixerscope.interventions import (
 )
 from mixerscope.model import Model, build_model
 from mixerscope.sites import edit, named_sites, record
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from mixerscope.tasks import AR
 
 TASK = AR(num_pairs=2, num_keys=4, num_values=4)
-PAIRS = make_pairs(TASK, InterventionSpec(documents=5), data_seed=0)
-MANY = make_pairs(TASK, InterventionSpec(documents=64), data_seed=0)
+PAIRS = make_pairs(TASK, PairSettings(documents=5), data_seed=0)
+MANY = make_pairs(TASK, PairSettings(documents=64), data_seed=0)
 EDGE = Edge("key", "restore", "embed", "key", "blocks.1.mixer_in", "key")
 
 
@@ -189,7 +190,7 @@ def test_any_chunking_gives_the_same_table(architecture: str, dtype: torch.dtype
     plan = plan_grid(model, MANY, sites, roles, ["restore"], edits=["swap", "mean"])
     plan += plan_grid(model, MANY, state_sites(model)[1:], roles, ["restore"])
     whole = interchange(model, MANY, plan, batch_documents=64)
-    rows = list(cell_rows(whole))
+    rows = list(effect_table(whole, model).rows())
     for size in (1, 23):
         grid = interchange(model, MANY, plan, batch_documents=size)
         for cell in plan:
@@ -197,7 +198,7 @@ def test_any_chunking_gives_the_same_table(architecture: str, dtype: torch.dtype
             torch.testing.assert_close(found.likelihood, want.likelihood, rtol=tolerance, atol=0)
             torch.testing.assert_close(found.logit, want.logit, rtol=tolerance, atol=tolerance)
             assert torch.equal(found.accuracy, want.accuracy)
-        for found, want in zip(cell_rows(grid), rows, strict=True):
+        for found, want in zip(effect_table(grid, model).rows(), rows, strict=True):
             facts = {key for key in want if key not in ("value", "low", "high")}
             assert {key: found[key] for key in facts} == {key: want[key] for key in facts}
             if want["metric"] == "likelihood":
@@ -209,8 +210,8 @@ def test_every_name_that_is_unknown_is_refused_by_name():
     model = make()
     with pytest.raises(UnknownName, match=r"no site named 'blocks\.9\.embed'"):
         interchange(model, PAIRS, [Cell("key", "restore", "blocks.9.embed", "key")])
-    with pytest.raises(UnknownName, match="no slot named 'value'"):
-        interchange(model, PAIRS, [Cell("value", "restore", "embed", "key")])
+    with pytest.raises(UnknownName, match="no slot named 'valeu'"):
+        interchange(model, PAIRS, [Cell("valeu", "restore", "embed", "key")])
     with pytest.raises(UnknownName, match="no role named 'kez'"):
         interchange(model, PAIRS, [Cell("key", "restore", "embed", "kez")])
     with pytest.raises(UserError, match="direction must be one of restore, break, not 'mend'"):
@@ -248,7 +249,7 @@ def test_numbers_that_are_not_finite_are_never_numbers_of_the_table():
     plan = plan_grid(model, PAIRS, ["embed"], ["key"], ["restore"], edits=["steer"])
     grid = interchange(model, PAIRS, plan, edits={"steer": Add(torch.full((8,), math.inf))})
     assert grid.cells[plan[0]].status == "invalid"
-    rows = list(cell_rows(grid))
+    rows = list(effect_table(grid, model).rows())
     assert {row["metric"] for row in rows} >= set(METRICS)
     assert {(row["value"], row["low"], row["status"]) for row in rows} == {(None, None, "invalid")}
     assert all("not finite in 5 of 5 documents" in row["reason"] for row in rows)

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from mixerscope.errors import UnknownName
-from mixerscope.interventions import Cell, Edge, Pairs, interchange, make_pairs, patch_paths, plan_grid
+from mixerscope.interventions import Cell, Edge, Pairs, PairSettings, interchange, make_pairs, patch_paths, plan_grid
 from mixerscope.interventions.effects import Effects
 from mixerscope.model import Model, build_model
 from mixerscope.sites import edit, record
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from mixerscope.tasks import AR
 
 TASK = AR(num_pairs=3, num_keys=6, num_values=6)
-PAIRS = make_pairs(TASK, InterventionSpec(documents=6), data_seed=0)
+PAIRS = make_pairs(TASK, PairSettings(documents=6), data_seed=0)
 READ, ANSWERS = PAIRS.original.answers()
 ROWS = torch.arange(len(PAIRS))
 
@@ -124,8 +124,8 @@ def test_unknown_ends_are_refused():
         patch_paths(make(), PAIRS, [restore("blocks.0.mixer_ot", "key", "blocks.1.resid_pre", "key")])
     with pytest.raises(UnknownName, match="no role named 'kez'"):
         patch_paths(make(), PAIRS, [restore("embed", "kez", "blocks.1.resid_pre", "key")])
-    with pytest.raises(UnknownName, match="no slot named 'value'"):
-        patch_paths(make(), PAIRS, [Edge("value", "restore", "embed", "key", "blocks.1.resid_pre", "key")])
+    with pytest.raises(UnknownName, match="no slot named 'valeu'; did you mean 'value'"):
+        patch_paths(make(), PAIRS, [Edge("valeu", "restore", "embed", "key", "blocks.1.resid_pre", "key")])
 
 
 def test_edges_and_plans_share_their_roles():

@@ -4,14 +4,14 @@ import pytest
 import torch
 from benchmarks.peers import Likelihoods, nnsight_used_well, pyvene_as_the_reference, pyvene_used_well
 
-from mixerscope.interventions import Cell, interchange, make_pairs, plan_grid
+from mixerscope.interventions import Cell, PairSettings, interchange, make_pairs, plan_grid
 from mixerscope.model import build_model
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from mixerscope.tasks import AR
 
 REASON = "the peers come with an extra: pip install 'mixerscope[interp]', or run make bench-interventions"
 TASK = AR(num_pairs=3, num_keys=6, num_values=6)
-PAIRS = make_pairs(TASK, InterventionSpec(documents=5, slots=("key", "value")), data_seed=0)
+PAIRS = make_pairs(TASK, PairSettings(documents=5, slots=("key", "value")), data_seed=0)
 TOOLS = {"pyvene": (pyvene_as_the_reference, pyvene_used_well), "nnsight": (nnsight_used_well,)}
 
 

@@ -5,17 +5,17 @@ import torch
 from torch import Tensor
 
 from mixerscope.errors import SelfTestFailed
-from mixerscope.interventions import interchange, make_pairs, plan_grid, self_test
+from mixerscope.interventions import PairSettings, interchange, make_pairs, plan_grid, self_test
 from mixerscope.interventions.plan import editable_sites
 from mixerscope.mixers import InitRule, Mixer
 from mixerscope.model import build_model
 from mixerscope.registry import register
 from mixerscope.sites import Site
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from mixerscope.tasks import AR
 
 TASK = AR(num_pairs=3, num_keys=6, num_values=6)
-PAIRS = make_pairs(TASK, InterventionSpec(documents=6), data_seed=0)
+PAIRS = make_pairs(TASK, PairSettings(documents=6), data_seed=0)
 
 
 class Broken(Mixer):

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.errors import SelfTestFailed, UserError
-from mixerscope.interventions import Cell, interchange, make_pairs, plan_grid, self_test, state_sites
+from mixerscope.interventions import Cell, PairSettings, interchange, make_pairs, plan_grid, self_test, state_sites
 from mixerscope.interventions.effects import Effects
 from mixerscope.interventions.states import read_states
 from mixerscope.mixers import Mixer
@@ -14,11 +14,11 @@ from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.registry import register
 from mixerscope.sites import edit, record
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from mixerscope.tasks import AR
 
 TASK = AR(num_pairs=2, num_keys=4, num_values=4)
-PAIRS = make_pairs(TASK, InterventionSpec(documents=5), data_seed=0)
+PAIRS = make_pairs(TASK, PairSettings(documents=5), data_seed=0)
 RECURRENT = [
     "mamba",
     "mamba2",

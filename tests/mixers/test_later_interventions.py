@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from mixerscope.interventions import interchange, make_pairs
+from mixerscope.interventions import PairSettings, interchange, make_pairs
 from mixerscope.model import build_model
 from mixerscope.randomness import stream
-from mixerscope.spec import InterventionSpec, LayerSpec, ModelSpec
+from mixerscope.spec import LayerSpec, ModelSpec
 from mixerscope.tasks import AR
 
 LATER = ["mamba2", "gla", "gated_deltanet", "retnet", "rwkv7", "lstm", "gru", "sliding_window"]
@@ -16,7 +16,7 @@ LATER = ["mamba2", "gla", "gated_deltanet", "retnet", "rwkv7", "lstm", "gru", "s
 @pytest.mark.parametrize("stir", [0.0, 0.1])
 def test_the_self_test_holds_and_every_site_is_measured(name, stir):
     task = AR(num_pairs=2, num_keys=4, num_values=4)
-    pairs = make_pairs(task, InterventionSpec(documents=4, slots=("key",)), data_seed=0)
+    pairs = make_pairs(task, PairSettings(documents=4, slots=("key",)), data_seed=0)
     layer = LayerSpec(mixer=name, short_conv=2).model_dump()
     spec = ModelSpec(
         architecture="pattern", width=8, layers=2, max_length=16, init="small_model", options={"layers": [layer]}

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from mixerscope.analysis import verdict
 from mixerscope.errors import UnknownName, UserError
-from mixerscope.interventions import Cell, interchange, make_pairs, plan_grid
+from mixerscope.interventions import Cell, PairSettings, interchange, make_pairs, plan_grid, verdict
 from mixerscope.model import build_model
-from mixerscope.spec import InterventionSpec, ModelSpec
+from mixerscope.spec import ModelSpec
 from tests.planted.models import (
     conv_recurrence,
     direct_retriever,
@@ -113,7 +112,7 @@ def test_no_role_alone_but_two_together():
 
 def test_a_grid_that_lacks_a_cell_is_refused():
     model = induction_transformer(TASK, 0)
-    pairs = make_pairs(TASK, InterventionSpec(documents=16, avoid_present=True), data_seed=0)
+    pairs = make_pairs(TASK, PairSettings(documents=16, avoid_present=True), data_seed=0)
     plan = plan_grid(model, pairs)
     missing = Cell("key", "break", "blocks.1.resid_pre", "value")
     grid = interchange(model, pairs, [cell for cell in plan if cell != missing])
@@ -124,7 +123,7 @@ def test_a_grid_that_lacks_a_cell_is_refused():
 @pytest.mark.parametrize("direction", ["restore", "break"])
 def test_an_invalid_cell_leaves_the_verdict_undetermined_and_is_named(direction: str):
     model = induction_transformer(TASK, 0)
-    pairs = make_pairs(TASK, InterventionSpec(documents=16, avoid_present=True), data_seed=0)
+    pairs = make_pairs(TASK, PairSettings(documents=16, avoid_present=True), data_seed=0)
     grid = interchange(model, pairs)
     cell = Cell("key", direction, "blocks.1.resid_pre", "value")
     bad = replace(grid.cells[cell], status="invalid", reason="not finite in 1 of 16 documents")
@@ -135,7 +134,7 @@ def test_an_invalid_cell_leaves_the_verdict_undetermined_and_is_named(direction:
 
 def test_original_runs_that_are_not_finite_have_no_verdict():
     model = induction_transformer(TASK, 0)
-    pairs = make_pairs(TASK, InterventionSpec(documents=16, avoid_present=True), data_seed=0)
+    pairs = make_pairs(TASK, PairSettings(documents=16, avoid_present=True), data_seed=0)
     grid = interchange(model, pairs)
     broken = replace(grid.original, likelihood=grid.original.likelihood * float("nan"))
     found = verdict(replace(grid, original=broken), model)
@@ -147,7 +146,7 @@ def test_judging_leaves_the_model_as_it_was():
     model = induction_transformer(TASK, 0)
     model.train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    pairs = make_pairs(TASK, InterventionSpec(documents=16, avoid_present=True), data_seed=0)
+    pairs = make_pairs(TASK, PairSettings(documents=16, avoid_present=True), data_seed=0)
     grid = interchange(model, pairs)
     assert verdict(grid, model) == verdict(grid, model)
     assert model.training
@@ -157,7 +156,7 @@ def test_judging_leaves_the_model_as_it_was():
 
 def test_a_handful_of_documents_is_no_evidence():
     model = induction_transformer(TASK, 0)
-    pairs = make_pairs(TASK, InterventionSpec(documents=8, avoid_present=True), data_seed=0)
+    pairs = make_pairs(TASK, PairSettings(documents=8, avoid_present=True), data_seed=0)
     found = verdict(interchange(model, pairs), model)
     assert found.mechanism == "undetermined"
     assert found.reason == "8 documents are too few (needed: 16)"
@@ -165,14 +164,14 @@ def test_a_handful_of_documents_is_no_evidence():
 
 def test_a_slot_the_grid_does_not_have_is_named():
     model = induction_transformer(TASK, 0)
-    pairs = make_pairs(TASK, InterventionSpec(documents=16), data_seed=0)
+    pairs = make_pairs(TASK, PairSettings(documents=16), data_seed=0)
     with pytest.raises(UnknownName, match="no slot in this grid named 'valeu'"):
         verdict(interchange(model, pairs), model, "valeu")
 
 
 def test_an_inner_route_through_a_place_that_is_no_role():
     model = conv_recurrence(TASK, 0, "planted/late_recall")
-    pairs = make_pairs(TASK, InterventionSpec(documents=64, avoid_present=True), data_seed=0)
+    pairs = make_pairs(TASK, PairSettings(documents=64, avoid_present=True), data_seed=0)
     found = verdict(interchange(model, pairs), model)
     assert found.mechanism == "direct retrieval"
     assert [(m.component, m.source, m.target) for m in found.moves] == [
@@ -185,7 +184,7 @@ def test_an_inner_route_through_a_place_that_is_no_role():
 def test_the_gap_must_exceed_the_published_filter(scale: float, mechanism: str):
     """The same shares on a smaller gap: below 0.01 in likelihood the corrupted token does not count as read."""
     model = induction_transformer(TASK, 0)
-    pairs = make_pairs(TASK, InterventionSpec(documents=64, avoid_present=True), data_seed=0)
+    pairs = make_pairs(TASK, PairSettings(documents=64, avoid_present=True), data_seed=0)
     grid = interchange(model, pairs)
 
     def shrunk(effects):

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mixerscope.analysis import Verdict, verdict
-from mixerscope.interventions import interchange, make_pairs
+from mixerscope.artifacts import Verdict
+from mixerscope.interventions import PairSettings, interchange, make_pairs, verdict
 from mixerscope.model import Model
 from mixerscope.randomness import stream
-from mixerscope.spec import InterventionSpec
 from mixerscope.tasks import AR
 from tests.planted.models import (
     FixedMapAR,
@@ -53,7 +52,7 @@ class Planted:
 
     def judge(self, model: Model, slots: tuple[str, ...] = ("key", "value")) -> dict[str, Verdict]:
         """The verdicts by slot."""
-        spec = InterventionSpec(documents=DOCUMENTS, slots=slots, avoid_present=True)
+        spec = PairSettings(documents=DOCUMENTS, slots=slots, avoid_present=True)
         grid = interchange(model, make_pairs(self.task, spec, data_seed=0))
         return {slot: verdict(grid, model, slot) for slot in slots}
 

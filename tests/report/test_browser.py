@@ -21,7 +21,7 @@ FLAGS = [
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_the_charts_are_drawn_and_the_tables_unpack(folder, tmp_path):
-    root = folder("based", "two slots", "other task", "diverged")
+    root = folder("based", "two slots", "other task", "diverged", "unpatchable", "mine")
     give_verdict(find_run(root, "based"), "induction", ["key", "value", "query"])
     folder("wide based")
     path = write_report(root)

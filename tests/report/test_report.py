@@ -1,95 +1,74 @@
-"""The page as a file: what it says, what it holds, what it refuses."""
+"""The page as a file: what it says and what it holds."""
 
-import base64
-import csv
-import gzip
-import io
-import json
 import re
-from html.parser import HTMLParser
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from mixerscope.analysis import CARRIES, MECHANISMS, MIN_GAP, SHARE
-from mixerscope.errors import CorruptFile, UserError
-from mixerscope.report import save_chart, write_report
-from mixerscope.report.charts import MARKS, all_rows, emergence_chart, heat_map, learning_curve, width_chart
+from mixerscope.analysis import Rules
+from mixerscope.artifacts import Provenance, SelfTest, StageRecord
+from mixerscope.artifacts.effects import EffectTable
+from mixerscope.report import write_report
 from mixerscope.report.data import gather
-from mixerscope.report.findings import GLOSS, _names
-from mixerscope.runs import load_run
-from mixerscope.store import find_runs, read_json, write_json
+from mixerscope.report.findings import UNNAMED, _names
+from mixerscope.report.heat_maps import MARKS
+from mixerscope.report.tables import DIGITS
+from mixerscope.results import load_run, load_runs
+from mixerscope.runs import run
+from mixerscope.store import read_json
 from mixerscope.tasks import AR
+from mixerscope.tasks.mechanisms import RETRIEVAL
 
-from .conftest import change_rows, find_run, give_verdict
+from .conftest import find_run, find_stage, give_verdict, rewrite, tiny_spec
+from .reading import Page, page_of
 
-ROUTES = {name: list(route) for route, name in MECHANISMS.items()}
+ROUTES = {mechanism.name: list(mechanism.route) for mechanism in RETRIEVAL}
 LOADS = {"src", "href", "action", "data", "poster", "srcset", "formaction", "xlink:href"}
 
 
-class Page(HTMLParser):
-    """Tags, visible text, and the contents of elements with an id."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.scripts: list[tuple[dict[str, str | None], str]] = []
-        self.raw: tuple[str, dict[str, str | None]] | None = None
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        self.raw = (tag, dict(attrs)) if tag in ("script", "style") else None
-
-    def handle_endtag(self, tag):
-        self.raw = None
-
-    def handle_data(self, data):
-        if self.raw is None:
-            self.text.append(data)
-        elif self.raw[0] == "script":
-            self.scripts.append((self.raw[1], data))
-
-    def visible(self) -> str:
-        return re.sub(r"\s+", " ", " ".join(self.text))
-
-    def script(self, id: str) -> str:
-        return "".join(text for attrs, text in self.scripts if attrs.get("id") == id)
-
-    def table(self, name: str) -> list[dict[str, str]]:
-        text = gzip.decompress(base64.b64decode(self.script(name))).decode()
-        return list(csv.DictReader(io.StringIO(text)))
-
-    def headline(self) -> str:
-        start = self.text.index("Mixerscope report")
-        return next(text for text in self.text[start + 1 :] if text.strip())
-
-
-def page_of(root) -> Page:
-    return Page(write_report(root).read_text())
-
-
 def test_a_page_of_one_run(folder):
-    root = folder("attention")
-    page = page_of(root)
+    page = page_of(folder("attention"))
     assert page.headline() == "Not learned"
     assert "single seed" in page.visible()
     assert "identity error exactly 0 at" in page.visible()
 
 
 def test_several_runs_tasks_and_outcomes_share_a_page(folder):
-    root = folder("based", "attention", "attention seed 1", "two slots", "other task", "diverged")
+    root = folder("based", "attention", "attention seed 1", "two slots", "other task", "diverged", "unpatchable")
     page = page_of(root)
     text = page.visible()
-    assert page.headline() == "6 models on 2 tasks"
+    assert page.headline() == "7 models on 2 tasks"
     for expected in ("Task 1", "Task 2", "1 of 2 seeds", "single seed", "value corrupted", "diverged", "not learned"):
         assert expected in text
     labels = [row["model"] for row in read_json(root / "summary.json")["models"]]
-    assert len(set(labels)) == 6, "every run of a task needs a name of its own"
-    charts = json.loads(page.script("charts"))
+    assert len(set(labels)) == 7, "every run of a task needs a name of its own"
     holders = {attrs["id"] for tag, attrs in page.tags if "chart" in (attrs.get("class") or "").split()}
-    assert holders == set(charts)
+    assert holders == set(page.charts())
+
+
+def test_runs_go_by_the_settings_in_which_they_differ(folder):
+    root = folder("attention", "attention seed 1", "two slots", "based", "wide based")
+    page = page_of(root)
+    names = list(dict.fromkeys(row["model"] for row in read_json(root / "summary.json")["models"]))
+    attention = ["attention lr=0.001 seed=0", "attention lr=0.001 seed=1", "attention lr=0.002 seed=0"]
+    assert names == [*attention, "based d=8", "based d=16"]
+    assert all(name in page.visible() for name in names)
+    assert {row["train.lr"] for row in page.table("summary.csv")} == {"0.001", "0.002", ""}
+
+
+def test_the_same_settings_in_other_code_are_told_apart(folder, tmp_path):
+    root = folder("attention")
+    given = load_run(find_run(root, "attention").path)
+    other = SimpleNamespace(**{name: getattr(given, name) for name in ("training", "status", "curve", "provenance")})
+    other.stages, other.find, other.reason, other.run_id = {}, lambda _: None, "", "0" * 12
+    identity = given.record.identity
+    edited = {**identity["model"], "mixers": {"attention": {"revision": 1, "code": {"source": "abc"}}}}
+    other.record = SimpleNamespace(identity={**identity, "model": edited})
+    [group] = gather([given, other])
+    assert {model.label for model in group.models} == {f"attention {given.run_id}", f"attention {'0' * 12}"}
+    assert len({model.series for model in group.models}) == 2
+    assert [model.seeds for model in group.models] == [1, 1]
 
 
 def test_summary_json_holds_what_the_run_measured(folder):
@@ -98,18 +77,19 @@ def test_summary_json_holds_what_the_run_measured(folder):
     write_report(root)
     [row] = read_json(root / "summary.json")["models"]
     run = load_run(find_run(root, "based").path)
-    estimates = run.json("evaluation")["estimates"]
     assert row["architecture"] == "based"
-    assert row["task"] == run.spec.model_dump(mode="json")["task"]
+    assert row["task"] == run.training["task"]
     assert (row["accuracy"], row["accuracy_interval"]) == (0.75, [0.75, 0.75])
-    assert row["likelihood"] == estimates["original.likelihood"]["value"]
+    assert row["dev_accuracy"] == run.curve.points[-1].accuracy
+    assert row["likelihood"] == run.scores.estimates["original.likelihood"].value
     assert (row["mechanism"], row["route"]) == ("induction", ["key", "value", "query"])
     assert (row["share_restored"], row["interval"]) == (0.912345, [0.812345, 0.987654])
-    assert (row["seed"], row["run_id"]) == (0, run.spec.run_id)
+    assert (row["parameters"], row["state_size"]) == (run.status.parameters, run.status.state_size)
+    assert (row["seed"], row["run_id"]) == (0, run.run_id)
 
 
 def test_every_number_of_the_summary_table_is_in_the_downloads(folder):
-    root = folder("based", "attention", "two slots", "diverged")
+    root = folder("based", "attention", "two slots", "diverged", "unpatchable")
     give_verdict(find_run(root, "based"), "induction", ROUTES["induction"])
     page = page_of(root)
     shown = {attrs["value"] for tag, attrs in page.tags if tag == "data"}
@@ -127,21 +107,25 @@ def test_every_number_of_the_summary_table_is_in_the_downloads(folder):
 
 
 def test_downloads_are_the_tables_of_the_runs(folder):
-    root = folder("based", "attention")
+    root = folder("based", "attention", "watched")
     page = page_of(root)
-    runs = [load_run(find_run(root, name).path) for name in ("attention", "based")]
-    for name, rows in (
-        ("cells.csv", [row for run in runs for row in run.cells()]),
-        ("curves.csv", [row for run in runs for row in run.curve()]),
-    ):
+    runs = [group.run for [task] in [gather(load_runs(root))] for group in task.models]
+    tables = {
+        "cells.csv": [row for run in runs for row in run.effects.rows()],
+        "curves.csv": [row for run in runs for row in run.curve.rows()],
+        "emergence.csv": list(runs[2].emergence.rows()),
+    }
+    for name, rows in tables.items():
         table = page.table(name)
         assert len(table) == len(rows)
         for read, row in zip(table, rows, strict=True):
             for column, value in row.items():
-                expected = "" if value is None else value
-                assert (float(read[column]) if isinstance(expected, int | float) else read[column]) == expected
+                if isinstance(value, int | float):
+                    assert float(read[column]) == pytest.approx(value, rel=10 ** (1 - DIGITS), abs=1e-12)
+                else:
+                    assert read[column] == ("" if value is None else value)
     buttons = {attrs.get("data-file") for tag, attrs in page.tags if tag == "button"}
-    assert buttons == {"summary.csv", "cells.csv", "curves.csv"}
+    assert buttons == {"summary.csv", *tables}
 
 
 @pytest.mark.parametrize(
@@ -169,67 +153,86 @@ def test_a_route_is_drawn_with_the_part_that_made_each_move(folder):
     assert "key block 0: part 0 value block 1: part 1 query" in text
 
 
-def test_a_diverged_run_alone_has_a_page(folder):
-    root = folder("diverged")
+@pytest.mark.parametrize(
+    ("name", "headline", "mechanism", "reason"),
+    [
+        ("diverged", "Training diverged", "diverged", "training diverged by step"),
+        ("unpatchable", "The model cannot be patched", "cannot be patched", "noise changes earlier logits"),
+        ("not judged", "Trained and not judged", "not judged", ""),
+    ],
+)
+def test_a_run_without_a_verdict_is_shown_with_its_accuracy_and_the_reason(folder, name, headline, mechanism, reason):
+    root = folder(name)
     page = page_of(root)
-    assert page.headline() == "Training diverged"
+    assert page.headline() == headline
     [row] = read_json(root / "summary.json")["models"]
-    assert row["outcome"] == "diverged"
-    assert row["accuracy"] is None
-    assert "No run got as far as a grid." in page.visible()
+    assert (row["mechanism"], row["share_restored"], row["route"]) == (mechanism, None, [])
+    assert reason in row["reason"]
+    assert row["reason"] in page.visible()
+    run = load_run(find_run(root, "attention").path)
+    assert row["dev_accuracy"] == run.curve.points[-1].accuracy
+    assert row["accuracy"] == (None if name == "diverged" else run.scores.accuracy.value)
+    shown = row["dev_accuracy"] if name == "diverged" else row["accuracy"]
+    assert f"accuracy {100 * shown:.1f} %" in page.visible()
+    assert ("No run got as far as a grid." in page.visible()) == (name != "not judged")
+
+
+def test_a_verdict_without_a_gap_has_a_page(folder):
+    root = folder("based")
+    give_verdict(find_run(root, "based"), "undetermined", [], gap=None, share=None, reason="not finite")
+    assert "not finite" in page_of(root).visible()
 
 
 def test_sites_that_the_model_ignores_are_said_to_be_dead(folder):
     root = folder("based")
     assert "this model ignores" not in page_of(root).visible()
-    run_folder = find_run(root, "based")
-    tested = read_json(run_folder.path / "self_test.json")
-    tested["sites"][0]["dead"] = True
-    write_json(run_folder.path / "self_test.json", tested)
-    run_folder.seal()
+    patch = find_stage(find_run(root, "based"), "patch")
+    tested = patch.read(SelfTest)
+    rewrite(patch, replace(tested, sites=(replace(tested.sites[0], dead=True), *tested.sites[1:])))
     assert "1 site this model ignores" in page_of(root).visible()
 
 
-def test_thresholds_and_mechanisms_come_from_the_analysis(folder):
-    text = page_of(folder("attention")).visible()
-    assert f"above {CARRIES}" in text
-    assert f"less than {MIN_GAP}" in text
-    assert "95 % interval over documents" in text.replace("\u2009", " ")
-    for route, name in MECHANISMS.items():
-        assert name in GLOSS
-        assert f"{name} the route {' → '.join(route)}" in text
+def test_thresholds_are_those_by_which_the_runs_were_judged(folder):
+    root = folder("attention", "based")
+    text = page_of(root).visible()
+    usual = Rules()
+    assert f"above {usual.carries}, restoring" in text
+    assert f"less than {usual.min_gap} (lower" in text
+    assert "95 % interval over documents" in text
+    judge = find_stage(find_run(root, "based"), "judge")
+    record = judge.read(StageRecord)
+    rewrite(judge, replace(record, settings={"rules": record.settings["rules"] | {"carries": 0.8}}))
+    text = page_of(root).visible()
+    assert "above 0.5 or 0.8, restoring" in text
+    assert text.count("carries = 0.8") == 1
 
 
-def test_heat_maps_show_the_shares_of_the_table(folder):
+def test_mechanisms_and_what_they_mean_come_from_the_runs(folder):
     root = folder("based")
-    page = page_of(root)
-    [chart] = [c for id, c in json.loads(page.script("charts")).items() if id.endswith("-sites")]
-    cells = [row for row in load_run(find_run(root, "based").path).cells() if row["metric"] == SHARE]
-    shown = {
-        (d, r["site"], r["role"]): (r["share"], r["status"]) for d, rows in chart["datasets"].items() for r in rows
-    }
-    assert shown == {
-        (row["direction"], row["site"], row["role"]): (row["value"] and round(row["value"], 4), row["status"])
-        for row in cells
-    }
+    give_verdict(find_run(root, "based"), "induction", ROUTES["induction"])
+    patch = find_stage(find_run(root, "based"), "patch")
+    effects = patch.read(EffectTable)
+    own = [replace(m, meaning=f"{m.name} as this task has it") for m in effects.facts.mechanisms]
+    rewrite(patch, replace(effects, facts=replace(effects.facts, mechanisms=tuple(own))))
+    text = page_of(root).visible()
+    assert text.count("induction as this task has it") == 3, "headline, card and definition"
+    for name, route in ROUTES.items():
+        assert f"the route {' → '.join(route)}: {name} as this task has it" in text
 
 
 def test_cells_that_are_not_numbers_are_marked_and_explained(folder):
     root = folder("attention")
     run_folder = find_run(root, "attention")
-
-    def spoil(row):
-        bad = row["role"] == "divider" and row["site"] == "blocks.1.resid_pre"
-        return {**row, "status": "invalid", "value": None, "low": None, "high": None, "reason": "nan"} if bad else row
-
-    change_rows(run_folder.path / "cells.jsonl", spoil)
-    run_folder.seal()
+    patch = find_stage(run_folder, "patch")
+    effects = patch.read(EffectTable)
+    bad = [cell.role == "divider" and cell.site == "blocks.1.resid_pre" for cell in effects.cells]
+    statuses = tuple("invalid" if b else status for b, status in zip(bad, effects.statuses, strict=True))
+    reasons = tuple("nan" if b else reason for b, reason in zip(bad, effects.reasons, strict=True))
+    rewrite(patch, replace(effects, statuses=statuses, reasons=reasons))
     give_verdict(run_folder, "induction", ROUTES["induction"])
     page = page_of(root)
-    charts = json.loads(page.script("charts"))
-    rows = [row for chart in charts.values() for data in chart.get("datasets", {}).values() for row in data]
-    cells = [row for row in rows if "status" in row]
-    by_status = {row["status"]: row["text"] for row in cells if row["status"] != "measured"}
+    rows = [row for chart in page.charts().values() for data in chart.get("datasets", {}).values() for row in data]
+    by_status = {row["status"]: row["text"] for row in rows if row.get("status", "measured") != "measured"}
     assert by_status == MARKS
     for status in MARKS:
         assert f"{status}:" in page.visible()
@@ -237,28 +240,46 @@ def test_cells_that_are_not_numbers_are_marked_and_explained(folder):
 
 def test_the_example_is_a_measured_pair(folder):
     root = folder("based")
-    [group] = gather(find_runs(root))
+    [group] = gather(load_runs(root))
     example = group.example
     assert example is not None
-    [twin] = example.twins.values()
-    assert sum(token.changed for token in twin) == 1
-    assert [token.roles for token in twin if token.changed] == [("key",)]
+    [corrupted] = example.corrupted.values()
+    assert sum(token.changed for token in corrupted) == 1
+    assert [token.roles for token in corrupted if token.changed] == [("key",)]
     assert example.tokens[example.asked_at].roles == ("query",)
     assert example.tokens[example.asked_at + 1].text == example.answer
-    found = load_run(find_run(root, "based").path).predictions()
-    assert example.likelihoods == [
-        ("based", found["original.likelihood"][0].item(), {"key": found["corrupted.key.likelihood"][0].item()})
-    ]
+    effects = load_run(find_run(root, "based").path).effects
+    found = [effects.likelihood(name)[0].item() for name in ("original", "corrupted key")]
+    assert example.likelihoods == [("based", found[0], {"key": found[1]})]
 
 
 def test_no_example_is_shown_that_was_not_measured(folder):
     root = folder("based")
-    run_folder = find_run(root, "based")
-    provenance = read_json(run_folder.path / "provenance.json")
-    write_json(run_folder.path / "provenance.json", {**provenance, "pairs_sha256": "0" * 64})
-    run_folder.seal()
-    assert gather(find_runs(root))[0].example is None
+    patch = find_stage(find_run(root, "based"), "patch")
+    rewrite(patch, replace(patch.read(Provenance), data_sha256="0" * 64))
+    assert gather(load_runs(root))[0].example is None
     assert "One of the measured pairs" not in page_of(root).visible()
+
+
+def test_a_run_whose_code_is_not_at_hand_is_drawn_like_any_other(folder):
+    root = folder("mine")
+    page = page_of(root)
+    [row] = read_json(root / "summary.json")["models"]
+    assert (row["model"], row["mechanism"]) == ("local/Mine", "not learned")
+    assert len(page.charts()) == 3
+    assert "One of the measured pairs" not in page.visible()
+    folder("attention")
+    [group] = gather(load_runs(root))
+    assert group.example is not None
+    assert {label for label, *_ in group.example.likelihoods} == {"local/Mine", "attention"}
+
+
+def test_the_runs_that_are_given_are_shown_and_no_others(folder, tmp_path):
+    root = folder("based", "attention")
+    asked = run(tiny_spec("based", patch={"documents": 5}, judge={}), root, progress=False)
+    write_report(root, runs=[asked])
+    [row] = read_json(root / "summary.json")["models"]
+    assert (row["model"], row["documents"]) == ("based", 5)
 
 
 def test_no_request_leaves_the_page(folder):
@@ -276,11 +297,14 @@ def test_hostile_names_stay_text(folder, monkeypatch):
     root = folder("based")
     hostile = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
     run_folder = find_run(root, "based")
-    renamed = run_folder.path.with_name("<script>alert(3)<script>")
+    renamed = run_folder.path.with_name(f"<script>alert(3)<script>-{run_folder.seal().id}")
     run_folder.path.rename(renamed)
     run_folder.path = renamed
-    change_rows(renamed / "cells.jsonl", lambda row: {**row, "reason": hostile, "role": row["role"] + hostile})
-    run_folder.seal()
+    patch = find_stage(run_folder, "patch")
+    effects = patch.read(EffectTable)
+    cells = tuple(replace(cell, role=cell.role + hostile) for cell in effects.cells)
+    facts = replace(effects.facts, mechanisms=(replace(effects.facts.mechanisms[0], meaning=hostile),))
+    rewrite(patch, replace(effects, cells=cells, reasons=(hostile,) * len(cells), facts=facts))
     monkeypatch.setattr(AR, "symbol", lambda self, token: f"{hostile}{token}")
     html = write_report(root).read_text()
     page = Page(html)
@@ -291,71 +315,12 @@ def test_hostile_names_stay_text(folder, monkeypatch):
     assert "<script>alert" not in html
 
 
-def test_the_same_runs_give_the_same_bytes(folder, tmp_path):
-    root = folder("based", "attention", "two slots")
-    first = write_report(root, tmp_path / "a" / "first.html")
-    second = write_report(root, tmp_path / "b" / "second.html")
-    assert first.read_bytes() == second.read_bytes()
-    assert (tmp_path / "a" / "summary.json").read_bytes() == (tmp_path / "b" / "summary.json").read_bytes()
-
-
-def test_the_page_can_go_elsewhere(folder, tmp_path):
-    root = folder("based")
-    (tmp_path / "there").mkdir()
-    assert write_report(root, tmp_path / "there") == tmp_path / "there" / "report.html"
-    assert write_report(str(root), tmp_path / "new" / "page.html") == tmp_path / "new" / "page.html"
-    assert (tmp_path / "new" / "summary.json").is_file()
-    assert not (root / "report.html").exists()
-
-
-def test_a_folder_without_runs_is_refused_and_left_as_it_was(tmp_path):
-    with pytest.raises(UserError, match="no finished runs"):
-        write_report(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["cells.jsonl", "verdicts.json", "curve.jsonl", "self_test.json"])
-def test_a_tampered_file_is_refused(folder, name):
-    root = folder("based")
-    path = find_run(root, "based").path / name
-    path.write_text(path.read_text().replace("1", "2", 1))
-    with pytest.raises(CorruptFile, match=name):
-        write_report(root)
-    assert not (root / "report.html").exists()
-
-
-def test_charts_are_valid_and_can_be_saved_without_a_browser(folder, tmp_path):
-    [group] = gather(find_runs(folder("based")))
-    [model] = group.models
-    assert model.verdict is not None
-    sites = all_rows(model, model.verdict)
-    heat_map(model, "key", sites).to_dict(validate=True)
-    save_chart(heat_map(model, "key", sites), tmp_path / "map.png")
-    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
-    save_chart(learning_curve(group.models, "accuracy", "Accuracy"), tmp_path / "curve.svg")
-    assert "<svg" in (tmp_path / "curve.svg").read_text()
-
-
-def test_models_of_several_widths_are_shown_together(folder):
-    root = folder("wide based", "attention", "diverged")
-    assert 'id="widths-0"' not in write_report(root).read_text(), "no architecture has two"
-    folder("based")
-    [group] = gather(find_runs(root))
-    chart = width_chart(group.models)
-    assert chart is not None
-    spec = chart.to_dict(validate=True)
-    assert [row["width"] for row in spec["datasets"]["models"]] == [8, 8, 16]
-    assert {row["architecture"] for row in spec["datasets"]["best"]} == {"attention", "based"}
-    assert "based at 16" in spec["description"]
-    assert write_report(root).read_text().count('id="widths-0"') == 1
-
-
 def test_an_unforeseen_route_is_glossed_and_not_taken_for_a_name(folder):
     root = folder("based")
     give_verdict(find_run(root, "based"), "other: offset +3", ["key", "key+3", "query"])
     page = page_of(root)
     assert page.headline() == "based learned an unnamed route"
-    assert f"other: offset +3: {GLOSS['other']}" in page.visible()
+    assert f"other: offset +3: {UNNAMED}" in page.visible()
 
 
 def test_a_task_solved_without_retrieval_is_said_so(folder):
@@ -363,34 +328,14 @@ def test_a_task_solved_without_retrieval_is_said_so(folder):
     give_verdict(find_run(root, "based"), "not retrieval", [])
     page = page_of(root)
     assert page.headline() == "Solved without retrieval"
-    assert not any("boundaries" in id for id in json.loads(page.script("charts")))
-
-
-def test_emergence_is_drawn_from_where_the_model_reads_the_token():
-    site = {"slot": "key", "site": "blocks.1.resid_pre", "role": "value"}
-    rows = [
-        {**site, "step": 0, "share": None, "accuracy": 0.1},
-        {**site, "step": 8, "share": 0.9, "accuracy": 0.5},
-        {**site, "step": 8, "site": "blocks.0.resid_pre", "share": 0.3, "accuracy": 0.5},
-    ]
-    spec = SimpleNamespace(model=SimpleNamespace(layers=2))
-    model = SimpleNamespace(emergence=rows, label="based", run=SimpleNamespace(spec=spec))
-    chart = emergence_chart(model, "key")
-    assert chart.datasets["emergence"] == [
-        {"step": 8, "what": "value", "value": 0.9},
-        {"step": 0, "what": "accuracy", "value": 0.1},
-        {"step": 8, "what": "accuracy", "value": 0.5},
-    ]
-    assert "value 0.90, accuracy 0.50" in chart.description
-    assert emergence_chart(SimpleNamespace(emergence=rows[:1], label="based", run=model.run), "key") is None
+    assert not any("boundaries" in id for id in page.charts())
 
 
 def test_many_models_are_counted_by_architecture():
     def model(architecture, label):
-        spec = SimpleNamespace(model=SimpleNamespace(architecture=architecture))
-        return SimpleNamespace(label=label, run=SimpleNamespace(spec=spec))
+        return SimpleNamespace(label=label, architecture=architecture)
 
-    few = [model("based", f"based, d={width}") for width in (16, 32)]
-    assert _names(few) == "based, d=16 and based, d=32"
+    few = [model("based", f"based d={width}") for width in (16, 32)]
+    assert _names(few) == "based d=16 and based d=32"
     many = [*few, model("attention", "attention"), *few]
     assert _names(many) == "based x4 and attention x1"

@@ -50,7 +50,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(tmp_path: Path):
     """kill -9 at ten moments spread over a run; each time the rerun ends with the bytes of an undisturbed run."""
-    settings = ["train.steps=150", "train.documents=2000", "train.eval_every=25", "interventions.documents=32"]
+    settings = ["train.steps=150", "train.documents=2000", "train.eval_every=25", "stages.patch.documents=32"]
     settings += ["task.num_pairs=3", "task.num_keys=6", "task.num_values=6", "model.width=16"]
     command = [*MIXERSCOPE, "run", "--task", "ar", "--arch", "based"]
     for setting in settings:
@@ -59,7 +59,7 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(tmp_path: Path)
     subprocess.run([*command, "--out", str(tmp_path / "calm")], check=True, capture_output=True)
     seconds = time.monotonic() - started
     expected = contents(tmp_path / "calm")
-    assert len(expected) == 11
+    assert len(expected) == 17, "six files of the training, seven of patching, four of judging"
     killed = 0
     for moment in range(10):
         out = tmp_path / f"killed-{moment}"
@@ -95,7 +95,7 @@ def test_the_wheel_works_in_a_clean_environment(tmp_path: Path):
     assert "mamba" in mixerscope("ls", "mixers")
     document = json.loads(mixerscope("sample", "ar", "--n", "1", "--json"))
     assert {"tokens", "roles", "answer"} <= set(document)
-    settings = ["train.steps=2", "train.documents=8", "train.eval_documents=4", "interventions.documents=4"]
+    settings = ["train.steps=2", "train.documents=8", "train.eval_documents=4", "stages.patch.documents=4"]
     words = [word for setting in [*settings, "model.width=8"] for word in ("--set", setting)]
     mixerscope("run", "--task", "ar", "--arch", "attention", "--out", "runs", *words)
     mixerscope("report", "runs")

@@ -40,7 +40,6 @@ def test_a_default_written_out_gives_the_same_id(written_out: dict):
         {"train": {"lr": 0.002}},
         {"seed": 1},
         {"data_seed": 1},
-        {"interventions": {"avoid_present": True}},
     ],
 )
 def test_any_change_gives_another_id(changed: dict):

@@ -5,6 +5,7 @@ import importlib
 import pytest
 
 from mixerscope.machine import Machine
+from mixerscope.registry import MIXERS
 from mixerscope.sweep import Listener, execute, load_runs, make_plan
 from mixerscope.sweep.ahead import Ahead
 from mixerscope.sweep.cohorts import group
@@ -24,6 +25,14 @@ def test_every_cohort_has_its_turn_and_then_the_processes_are_gone(sweep_file):
     assert ahead.failures == {}
     assert [process.wait(60) for process in ahead.processes] == [0]  # by themselves: they hold some of a GPU's memory
     ahead.close()
+
+
+def test_classes_that_were_named_here_are_known_there(sweep_file, own_mixer):
+    cohorts = group(load_runs(str(sweep_file({"model.architecture": [MIXERS.adopt(own_mixer)]}))))
+    ahead = Ahead(cohorts, Machine(compile=True), processes=1)
+    assert all(ahead.is_ready(cohort, wait=60) for cohort in cohorts)
+    ahead.close()
+    assert ahead.failures == {}
 
 
 def test_what_cannot_be_compiled_says_why_and_keeps_nobody_waiting(sweep_file):

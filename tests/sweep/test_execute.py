@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mixerscope import runs
+from mixerscope.artifacts import Timing
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.machine import CPU, Machine
 from mixerscope.store import find_runs
@@ -18,6 +19,8 @@ from mixerscope.sweep.cost import Calibration
 from mixerscope.sweep.execute import _Executor, _with_its_share
 from mixerscope.sweep.plan import Job
 from mixerscope.sweep.table import read_rows
+from mixerscope.sweep.text import ended_line, outcome_lines
+from tests.sweep.conftest import BASE
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -25,8 +28,8 @@ def contents(root: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(root)): path.read_bytes()
         for folder in find_runs(root)
-        for path in folder.path.iterdir()
-        if path.name != "timing.json"
+        for path in folder.path.rglob("*")
+        if path.is_file() and path.name != "timing.json"
     }
 
 
@@ -112,7 +115,54 @@ def test_a_cohort_that_fails_does_not_stop_the_others(sweep_file, tmp_path, monk
 def test_diverged_members_are_counted(sweep_file, tmp_path):
     vary = {"train.lr": [1e-3, 1e30], "train.warmup": [0], "train.steps": [9]}
     [row] = carry_out(load_runs(str(sweep_file(vary))), tmp_path).cohorts
-    assert (row.ending, row.finished, row.diverged) == ("finished", 1, 1)
+    assert (row.ending, row.finished, row.diverged, row.unpatched) == ("finished", 1, 1, 0)
+    assert ended_line(row).endswith(", 1 diverged")
+
+
+def test_a_model_that_cannot_be_patched_is_counted_and_fails_nobody(sweep_file, tmp_path, unpatchable):
+    unpatchable(1)
+    specs = load_runs(str(sweep_file({"seed": [0, 1, 2]})))
+    outcome = carry_out(specs, tmp_path)
+    [row] = outcome.cohorts
+    assert (row.ending, row.finished, row.diverged, row.unpatched) == ("finished", 3, 0, 1)
+    assert outcome.failed == []
+    assert ended_line(row).endswith(", 1 unpatched")
+    assert outcome_lines(outcome, [])[1].endswith(" finished, 1 unpatched")
+    assert make_plan(specs, tmp_path, CPU).cohorts == [], "there is nothing more to be had of it"
+
+
+def test_stages_that_are_missing_are_made_without_training(sweep_file, tmp_path, monkeypatch):
+    vary = {"train.lr": [1e-3, 1e-2], "train.steps": [100]}
+    bare = load_runs(str(sweep_file(vary, base={**BASE, "stages": {}}, name="bare.json")))
+    wanted = load_runs(str(sweep_file(vary)))
+    carry_out(bare[:1], tmp_path, keep_weights=True)
+    plan = make_plan(wanted, tmp_path, CPU)
+    assert [(cohort.runs, cohort.trained) for cohort in plan.cohorts] == [((wanted[1],), False), ((wanted[0],), True)]
+    assert plan.estimator.alone(plan.cohorts[1]) < plan.estimator.alone(plan.cohorts[0])
+    training = runs.train_cohort
+
+    def noting(specs, *arguments):
+        trained.extend(specs)
+        return training(specs, *arguments)
+
+    trained: list = []
+    monkeypatch.setattr(runs, "train_cohort", noting)
+    rows = execute(plan, tmp_path, CPU).cohorts
+    assert trained == [wanted[1]]
+    assert [(row.steps, row.finished, row.alone_s is None) for row in rows] == [(100, 1, False), (0, 1, True)]
+    assert ended_line(rows[1]).startswith("attention d=8 x1, trained before: finished after ")
+    assert list(make_plan(wanted, tmp_path, CPU).finished) == wanted
+
+
+def test_seconds_of_a_cohort_add_up_and_are_those_of_its_runs(sweep_file, tmp_path):
+    specs = load_runs(str(sweep_file({"seed": [0, 1]})))
+    [row] = carry_out(specs, tmp_path).cohorts
+    timing = Timing.from_bytes((runs.run_folder(specs[0], tmp_path).path / "timing.json").read_bytes())
+    assert row.build_s == timing.build_seconds
+    assert row.train_s == pytest.approx(timing.seconds - timing.build_seconds, rel=0.01)
+    assert row.steps_per_s == timing.steps_per_second
+    assert row.build_s + row.train_s + row.stages_s == pytest.approx(row.wall_s)
+    assert row.stages_s > 0
 
 
 @pytest.fixture

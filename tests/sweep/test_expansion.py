@@ -133,10 +133,31 @@ def test_cohorts_hold_what_can_be_stacked():
     assert sorted(run.run_id for cohort in cohorts for run in cohort.runs) == sorted(run.run_id for run in runs)
 
 
+def test_one_training_with_different_stages_is_refused_and_others_are_not_stacked():
+    sweep = ms.Sweep(base=BASE, vary={"stages.patch.documents": [8, 16]})
+    with pytest.raises(UserError, match=r"one training \(attention-\w{12}\) with different stages"):
+        sweep.runs()
+    other = {**BASE, "seed": 1, "stages": {"patch": {"documents": 16}, "judge": {}}}
+    cohorts = group(expand([ms.Sweep(base=BASE, vary={"seed": [0, 2]}), ms.Sweep(base=other)]))
+    assert [[run.seed for run in cohort.runs] for cohort in cohorts] == [[0, 2], [1]]
+    assert len({str(cohort) for cohort in cohorts}) == 2
+
+
+def test_a_sweep_says_which_stages_it_wants():
+    [run] = ms.Sweep(base={**BASE, "stages": {"patch": {"documents": 5}, "emergence": {"looks": 2}}}).runs()
+    assert list(run.stages) == ["patch", "emergence"]
+    assert (run.stages["patch"].documents, run.stages["emergence"].looks) == (5, 2)
+
+
 def test_large_cohorts_are_cut_into_equal_parts():
     runs = ms.Sweep(base=BASE, vary={"seed": list(range(10))}).runs()
     assert [len(cohort) for cohort in group(runs, largest=4)] == [3, 3, 4]
     assert [run.seed for cohort in group(runs, largest=4) for run in cohort.runs] == list(range(10))
+    assert [str(cohort) for cohort in group(runs, largest=4)] == [
+        "attention d=8 part=1/3 x3",
+        "attention d=8 part=2/3 x3",
+        "attention d=8 part=3/3 x4",
+    ]
     with pytest.raises(UserError, match="at least 1"):
         group(runs, largest=0)
 
@@ -153,5 +174,5 @@ def test_figure_3_is_what_was_published():
         assert (run.task.num_pairs, run.task.vocab_size) == (16, 8196)
         assert (run.model.layers, run.model.options == {}) == (2, False)
         assert (run.model.positions == "learned") == (run.model.architecture == "attention")
-        assert run.interventions.slots == ("key", "value")
+        assert run.stages["patch"].slots == ("key", "value")
     assert {run.train.precision for run in load_runs("figure3", {"train.precision": "tf32"})} == {"tf32"}

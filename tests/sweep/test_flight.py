@@ -18,7 +18,7 @@ class Sharing:
     def alone(self, cohort):
         return self.seconds[cohort.first.model.width]
 
-    def intervening(self, cohort):
+    def staging(self, cohort):
         return 0.0
 
     def slowdown(self, cohort, in_flight):
@@ -100,7 +100,7 @@ def test_after_the_deadline_nothing_more_is_measured_and_grids_are_finished(cloc
     company = Company(Sharing({8: 20.0, 16: 1.0}), clock.now + 5)
     flight, grid = company.join(cohorts[0]), company.join(cohorts[1])
     clock.now += 6  # all of it went into building
-    grid.progressed(clock.now, "intervene", 1, 2)
+    grid.progressed(clock.now, "patch", 1, 2)
     company.check(grid)
     flight.progressed(clock.now, "train", 1, 1000)
     with pytest.raises(OutOfTime):

@@ -88,9 +88,9 @@ def test_more_of_anything_takes_longer(gpu):
             {"model__layers": [4]},
             {"train__steps": [400]},
             {"train__eval_documents": [800]},
-            {"interventions__documents": [800]},
-            {"interventions__slots": [["key", "value"]]},
-            {"interventions__emergence": [3]},
+            {"stages__patch__documents": [800]},
+            {"stages__patch__slots": [["key", "value"]]},
+            {"stages__emergence__looks": [3]},
         ):
             assert seconds(machine, **more) > plain, more
     assert seconds(Machine("cuda"), train__steps=[50_000]) > seconds(gpu, train__steps=[50_000])
@@ -127,21 +127,55 @@ def test_what_cohorts_took_is_used_by_the_next_call(sweep_file, tmp_path):
 def test_finished_runs_are_found_and_damaged_ones_named(sweep_file, tmp_path):
     specs = load_runs(str(sweep_file()))
     for spec in specs[:2]:
-        runs.run(spec, tmp_path)
+        runs.run(spec, tmp_path, progress=False)
     plan = make_plan(specs, tmp_path, CPU)
     assert list(plan.finished) == specs[:2]
     assert [cohort.runs for cohort in plan.cohorts] == [tuple(specs[2:])]
-    folder = runs.run_folder(specs[0], tmp_path).path
-    (folder / "cells.jsonl").write_text("")
+    folder = runs.run_folder(specs[0], tmp_path)
+    verdicts = folder.stage("judge", specs[0].stage_id("judge")).path / "verdicts.json"
+    verdicts.write_text("{}")
     plan = make_plan(specs, tmp_path, CPU)
-    [complaint] = plan.damaged
-    assert str(folder / "cells.jsonl") in complaint
+    assert list(plan.damaged) == [specs[0].run_id]
+    assert str(verdicts) in plan.damaged[specs[0].run_id]
+    assert (list(plan.finished), plan.sound) == ([specs[1]], specs[1:])
     assert [cohort.runs for cohort in plan.cohorts] == [tuple(specs[2:])], "the others are made all the same"
+    assert "4 runs, 1 of them finished, 1 damaged; to do" in plan_lines(plan)[-1]
+
+
+def test_what_is_damaged_before_its_stages_were_made_is_named_too(sweep_file, tmp_path):
+    [spec] = load_runs(str(sweep_file({"seed": [0]}, base={**BASE, "stages": {}}, name="bare.json")))
+    runs.run(spec, tmp_path, progress=False)
+    [wanted] = load_runs(str(sweep_file({"seed": [0]})))
+    assert make_plan([wanted], tmp_path, CPU).cohorts[0].trained
+    (runs.run_folder(spec, tmp_path).path / "weights.safetensors").write_bytes(b"")
+    plan = make_plan([wanted], tmp_path, CPU)
+    assert (list(plan.damaged), plan.cohorts) == ([wanted.run_id], [])
+    (runs.run_folder(spec, tmp_path).path / "seal.json").write_text("{")
+    assert list(make_plan([wanted], tmp_path, CPU).damaged) == [wanted.run_id]
+
+
+def test_runs_finished_elsewhere_count_as_finished_and_are_not_made(sweep_file, tmp_path):
+    specs = load_runs(str(sweep_file({"train.lr": [1e-3, 1e-2], "model.width": [8, 16]})))
+    elsewhere = [spec.run_id for spec in specs if spec.model.width == 8] + [specs[1].run_id, "0123456789ab"]
+    plan = make_plan(specs, tmp_path, CPU, skip=elsewhere)
+    assert {run.run_id for run in plan.finished} == set(elsewhere[:3])
+    assert [cohort.runs for cohort in plan.cohorts] == [(specs[3],)]
+    assert plan.cohorts[0].label == "attention d=16", "cohorts are named as they are without skipping any"
+
+
+def test_a_stage_of_which_nothing_is_known_costs_nothing():
+    def seconds(stages):
+        [cohort] = group(ms.Sweep(base={**BASE, "stages": stages}).runs())
+        return estimate(cohort, CPU)
+
+    assert seconds({}).stages == 0
+    assert seconds({}).train == seconds({"patch": {}, "judge": {}}).train > 0
+    assert seconds({"patch": {}, "judge": {}}) == seconds({"patch": {}})
 
 
 def test_what_could_only_fail_after_training_is_refused(sweep_file, tmp_path):
     with pytest.raises(UserError, match="no slot 'kee'"):
-        make_plan(load_runs(str(sweep_file({"interventions.slots": [["kee"]]}))), tmp_path, CPU)
+        make_plan(load_runs(str(sweep_file({"stages.patch.slots": [["kee"]]}))), tmp_path, CPU)
     with pytest.raises(UserError, match="at least 1 cohort"):
         make_plan(load_runs(str(sweep_file())), tmp_path, CPU, in_flight=0)
 

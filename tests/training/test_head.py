@@ -8,7 +8,7 @@ from mixerscope.machine import MATMUL_PRECISION
 from mixerscope.model import build_model
 from mixerscope.tasks import UNSCORED
 from mixerscope.training import head
-from mixerscope.training.objective import cross_entropy
+from mixerscope.training.objective import Answer, cross_entropy
 from mixerscope.training.stack import _Loss
 from tests.conftest import tiny_spec
 
@@ -82,7 +82,7 @@ def test_a_step_differentiates_the_loss_of_the_models_logits():
     model = build_model(spec, 13, 0).double()
     tokens = some_targets(2, 6, vocabulary=13)
     read, targets = torch.tensor([[5, 2], [4, 0]]), torch.tensor([[3, 1], [12, UNSCORED]])
-    found = _Loss(model)(model.token_embedding(tokens), read, targets)
+    found = _Loss(model, Answer())(model.token_embedding(tokens), read, targets, {})
     expected = cross_entropy(model(tokens, read), targets)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
     parameters = list(model.parameters())

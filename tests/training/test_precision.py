@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from mixerscope.analysis import SHARE
+from mixerscope.artifacts import Provenance
+from mixerscope.artifacts.effects import SHARE
 from mixerscope.model import build_model
 from mixerscope.runs import run
 from mixerscope.training import train_cohort
@@ -41,18 +42,18 @@ def test_an_update_of_bfloat16_numbers_is_rounded_once():
         assert not torch.equal(tensor, old)
 
 
-def test_a_bfloat16_run_is_taken_apart(tmp_path):
+def test_a_bfloat16_run_is_patched(tmp_path):
     train = {"steps": 200, "batch_size": 32, "documents": 640, "eval_every": 200, "lr": 1e-2}
     spec = tiny_spec("attention", precision="bfloat16", **train)
     spec = spec.changed(
         task=spec.task.changed(num_pairs=2, num_keys=3, num_values=3),
         model=spec.model.changed(init="small_model"),
-        interventions=spec.interventions.changed(documents=64),
+        stages={"patch": {"documents": 64}, "judge": {}},
     )
-    result = run(spec, tmp_path)
-    provenance = result.json("provenance")
-    assert (provenance["precision"], provenance["interventions_precision"]) == ("bfloat16", "float32")
-    shares = [row["value"] for row in result.cells() if row["metric"] == SHARE and row["value"] is not None]
+    result = run(spec, tmp_path, progress=False)
+    patched = result.stages["patch"].folder.read(Provenance)
+    assert (result.provenance.precision, patched.precision) == ("bfloat16", "float32")
+    shares = [row["value"] for row in result.effects.rows() if row["metric"] == SHARE and row["value"] is not None]
     assert max(shares) > 0.9
     # In single precision, of weights that are those that were trained: bfloat16 numbers, every one.
     for weight in result.model().state_dict().values():

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mixerscope.analysis.routes import Verdict
-from mixerscope.analysis.stats import Estimate, seeds_estimate
+from mixerscope.analysis.stats import seeds_estimate
+from mixerscope.artifacts.estimate import Estimate
+from mixerscope.artifacts.verdicts import Verdict
 
 MIN_SEEDS = 3
 """Fewer have no interval: with two, Student's t is 12.7 standard errors wide."""

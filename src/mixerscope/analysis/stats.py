@@ -8,7 +8,6 @@ proportion (Wilson 1927). `docs/verdicts.md` has the coverage that was simulated
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import atan, comb, cos, pi, sin, sqrt
 from statistics import NormalDist
@@ -16,19 +15,11 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
+from mixerscope.artifacts.estimate import Estimate
+
 LEVEL = 0.95
 ALL_OR_NOTHING = 0.01
 """Documents whose share lies this close to 0 or to 1, all of them, are counted and not averaged."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value with its 95 % interval over n documents, or over n seeds."""
-
-    value: float
-    low: float
-    high: float
-    n: int
 
 
 def mean_estimate(values: Tensor) -> Estimate:

@@ -65,7 +65,8 @@ def check_mixer(
 def find_subject(mixer: str | type[Mixer], width: int, options: Mapping[str, Any]) -> Subject:
     name: str | None = None
     if isinstance(mixer, str):
-        name = MIXERS.adopt(mixer) if ":" in mixer else mixer
+        # Only what a person typed comes here, so any reference may be imported, `module:Class` too.
+        name = MIXERS.adopt(mixer) if ":" in mixer and mixer not in MIXERS else mixer
         mixer = MIXERS.load(name)
     if not (isinstance(mixer, type) and issubclass(mixer, Mixer)):
         raise UserError(f"{name or mixer!r} is not a mixer: it must be a subclass of mixerscope.mixers.Mixer")

@@ -8,15 +8,17 @@ from mixerscope.sites import Tap, edit, named_sites, record
 
 
 def sites_fire(subject: Subject) -> str:
-    """Every declared site fires exactly once in a forward pass, with document and position in front."""
+    """Every declared site fires exactly once in a forward pass, with document, position and any heads in front."""
     mixer, x = subject.build(), subject.documents(2, 7)
-    names = list(named_sites(mixer))
-    for name in names:
+    sites = named_sites(mixer)
+    for name, site in sites.items():
         with record(mixer, [name]) as seen, torch.no_grad():
             mixer(x)
         found = list(seen[name].shape)
         demand(found[:2] == [2, 7], f"site {name!r} holds {found}, expected [document = 2, position = 7, ...]")
-    return ", ".join(names) or "no sites declared"
+        heads = site.heads == 1 or found[2:3] == [site.heads]
+        demand(heads, f"site {name!r} holds {found}, expected [document = 2, position = 7, head = {site.heads}, ...]")
+    return ", ".join(sites) or "no sites declared"
 
 
 def sites_identity(subject: Subject) -> str:

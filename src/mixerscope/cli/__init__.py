@@ -18,7 +18,7 @@ BROKEN_PIPE = 141
 VERBS = {
     "demo": (
         "demo:demo",
-        "Train three architectures on a small recall task, take them apart, write a report.",
+        "Train three architectures on a small recall task, patch them, write a report.",
         "mixerscope demo",
     ),
     "ls": ("ls:ls", "List mixers, architectures, tasks or finished runs.", "mixerscope ls tasks"),
@@ -43,6 +43,12 @@ VERBS = {
         "Train many models at once: every combination of what a file varies.",
         "mixerscope sweep figure3 --device cuda --stop-after 480",
     ),
+    "judge": (
+        "judge:judge",
+        "Name the mechanisms of finished runs again, from what was stored, with other rules if you like.",
+        "mixerscope judge runs --set rules.carries=0.7",
+    ),
+    "unpack": ("unpack:unpack", "Run folders out of a packed file.", "mixerscope unpack figure3.pack --out runs"),
     "report": ("report:report", "One HTML page over the finished runs in a folder.", "mixerscope report runs"),
     "check": (
         "check:check",

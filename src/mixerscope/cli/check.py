@@ -27,7 +27,7 @@ def check(
         option=value, such as relative=rope; may be given several times.
     """
     from mixerscope.check import check_mixer
-    from mixerscope.cli.settings import parse_settings
+    from mixerscope.spec import parse_settings
 
     console = results()
     found = check_mixer(name, width=width, options=parse_settings(set_))

@@ -9,7 +9,7 @@ from mixerscope.cli.console import results
 
 
 def demo(*, fresh: Annotated[bool, Parameter(negative=())] = False, out: Path = Path("runs/demo")) -> int:
-    """Train three architectures on a small recall task, take them apart, write a report.
+    """Train three architectures on a small recall task, patch them, write a report.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ def demo(*, fresh: Annotated[bool, Parameter(negative=())] = False, out: Path = 
         Folder of the runs and the report.
     """
     from mixerscope.cli.run import finished_run
-    from mixerscope.cli.verdicts import accuracy, verdict_table
+    from mixerscope.cli.verdicts import accuracy, diverged, verdict_table
     from mixerscope.experiments import demo as experiment
     from mixerscope.report import write_report
 
@@ -29,10 +29,12 @@ def demo(*, fresh: Annotated[bool, Parameter(negative=())] = False, out: Path = 
     missed = False
     for run in runs:
         reached = accuracy(run)
-        if reached is None or reached < experiment.ACCURACY:
+        if diverged(run) or reached is None or reached < experiment.ACCURACY:
             missed = True
-            said = "diverged" if reached is None else f"reached {reached:.1%} accuracy"
-            console.print(f"{run.spec.model.architecture} {said}, short of the demo's {experiment.ACCURACY:.0%}")
-    page = write_report(out, runs=[run.folder for run in runs])
+            said = "diverged" if diverged(run) or reached is None else f"reached {reached:.1%} accuracy"
+            console.print(
+                f"{run.training['model']['architecture']} {said}, short of the demo's {experiment.ACCURACY:.0%}"
+            )
+    page = write_report(out, runs=runs)
     console.print(f"report: {page}", markup=False, soft_wrap=True)
     return 1 if missed else 0

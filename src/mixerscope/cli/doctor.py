@@ -85,16 +85,16 @@ def _writable(folder: Path) -> Finding:
 
 def _self_check() -> Finding:
     """A tiny model through the checks that precede every grid: edits take effect, and writing back changes no bit."""
-    from mixerscope.interventions import make_pairs
+    from mixerscope.interventions import PairSettings, make_pairs
     from mixerscope.interventions.plan import editable_sites
     from mixerscope.interventions.selftest import self_test
     from mixerscope.model import build_model
-    from mixerscope.spec import InterventionSpec, ModelSpec
+    from mixerscope.spec import ModelSpec
     from mixerscope.tasks import AR
 
     task = AR(num_pairs=2, num_keys=4, num_values=4)
     try:
-        pairs = make_pairs(task, InterventionSpec(documents=4), 0)
+        pairs = make_pairs(task, PairSettings(documents=4), 0)
         model = build_model(ModelSpec(architecture="mamba", width=8), task.vocab_size, 0).eval()
         tested = self_test(model, pairs, editable_sites(model))
     except (MixerscopeError, RuntimeError) as error:

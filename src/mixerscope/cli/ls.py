@@ -1,21 +1,31 @@
 """`mixerscope ls`: names, without importing what they stand for."""
 
-import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.table import Table
+from rich.text import Text
 
 from mixerscope.cli.console import plain_table, results
 from mixerscope.errors import CorruptFile, UserError
-from mixerscope.registry import MIXERS, TASKS, Entry, architecture_entries
+from mixerscope.registry import MIXERS, OBJECTIVES, STAGES, TASKS, Entry, architecture_entries
 
-Kind = Literal["mixers", "architectures", "tasks", "runs"]
-LISTINGS = {"mixers": MIXERS.entries, "architectures": architecture_entries, "tasks": TASKS.entries}
+if TYPE_CHECKING:
+    from mixerscope.artifacts import Verdicts
+    from mixerscope.results import RunResult
+
+Kind = Literal["mixers", "architectures", "tasks", "stages", "objectives", "runs"]
+LISTINGS = {
+    "mixers": MIXERS.entries,
+    "architectures": architecture_entries,
+    "tasks": TASKS.entries,
+    "stages": STAGES.entries,
+    "objectives": OBJECTIVES.entries,
+}
 
 
 def ls(kind: Kind | None = None, /, *, out: Path = Path("runs")) -> int:
-    """List mixers, architectures, tasks or finished runs.
+    """List mixers, architectures, tasks, stages, objectives or finished runs.
 
     Example: mixerscope ls tasks
 
@@ -42,36 +52,36 @@ def _names_table(kind: str, entries: list[Entry]) -> Table:
 
 
 def _list_runs(root: Path) -> int:
-    from mixerscope.store import RunFolder
-    from mixerscope.store.folder import SEAL
+    """Reads JSON only: nothing here waits for torch."""
+    from mixerscope.artifacts import Verdicts
+    from mixerscope.results import load_run
+    from mixerscope.spec.labels import labels
+    from mixerscope.store import find_all_runs
 
-    if not root.is_dir():
-        raise UserError(f"{root} is not a folder; `ls runs --out DIR` looks elsewhere")
-    folders = [RunFolder(seal.parent) for seal in sorted(root.rglob(SEAL))]
-    if not folders:
-        raise UserError(f"{root} holds no finished runs; `mixerscope run --out {root} ...` makes one")
-    table = plain_table("run", "task", "architecture", "width", "outcome", "mechanism", "seed")
+    table = plain_table("run", "model", "task", "outcome", "mechanism")
     damaged: list[str] = []
-    for folder in folders:
+    listed: list[tuple[RunResult, str]] = []
+    for folder in find_all_runs(root, damaged):
         try:
-            spec: dict[str, Any] = json.loads(folder.checked("spec.json").read_text())
-            outcome: str = json.loads(folder.checked("status.json").read_text())["outcome"]
-            mechanism = "" if outcome == "diverged" else _mechanisms(folder.checked("verdicts.json"))
-        except CorruptFile as error:
+            result = load_run(folder.path)
+            verdicts = result.find(Verdicts)
+            mechanism = result.reason if verdicts is None else _mechanisms(verdicts)
+            listed.append((result, f"{result.status.outcome}\t{mechanism}\t{result.training['task']['name']}"))
+        except (CorruptFile, UserError) as error:
             damaged.append(str(error))
-            continue
-        model = spec["model"]
-        facts = (spec["task"]["name"], model["architecture"], model["width"], outcome, mechanism, spec["seed"])
-        table.add_row(str(folder.path), *(str(fact) for fact in facts))
-    results().print(table)
+    names = labels([result.training for result, _ in listed], always=("model.width",))
+    for (result, facts), name in zip(listed, names, strict=True):
+        outcome, mechanism, task = facts.split("\t")
+        table.add_row(*(Text(text) for text in (str(result.folder.path), name, task, outcome, mechanism)))
+    if listed:
+        results().print(table)
     if damaged:
         raise CorruptFile("; ".join(damaged))
     return 0
 
 
-def _mechanisms(path: Path) -> str:
+def _mechanisms(verdicts: "Verdicts") -> str:
     """The mechanism, or one for each slot where several were corrupted."""
-    verdicts: dict[str, Any] = json.loads(path.read_text())
     if len(verdicts) == 1:
-        return next(iter(verdicts.values()))["mechanism"]
-    return ", ".join(f"{slot}: {verdict['mechanism']}" for slot, verdict in verdicts.items())
+        return verdicts.verdicts[0].mechanism
+    return ", ".join(f"{verdict.slot}: {verdict.mechanism}" for verdict in verdicts)

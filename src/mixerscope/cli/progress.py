@@ -22,7 +22,8 @@ from mixerscope.cli.console import remarks
 
 QUIET_SECONDS = 5.0
 """Between two lines of one stage, where there is no terminal."""
-LABELS = {"train": "training", "intervene": "intervening"}
+LABELS = {"train": "training", "patch": "patching", "judge": "judging"}
+"""Other stages go by their names."""
 
 
 def rate_text(rate: float) -> str:

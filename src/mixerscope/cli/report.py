@@ -9,7 +9,14 @@ from mixerscope.cli.console import results
 from mixerscope.errors import UserError
 
 
-def report(folder: Path, /, *, out: Path | None = None, best: Annotated[bool, Parameter(negative=())] = False) -> int:
+def report(
+    folder: Path,
+    /,
+    *,
+    out: Path | None = None,
+    best: Annotated[bool, Parameter(negative=())] = False,
+    use: Annotated[list[str] | None, Parameter(negative=())] = None,
+) -> int:
     """One HTML page over the finished runs in a folder.
 
     Parameters
@@ -20,21 +27,27 @@ def report(folder: Path, /, *, out: Path | None = None, best: Annotated[bool, Pa
         The page; left out: report.html in the folder.
     best
         Of runs that differ in their learning rate alone, only the one with the highest accuracy on dev documents.
+    use
+        `file.py:Class` or `pkg.module:Class`, a component of yours that runs name as local/Class; may be given several
+        times. The page does without, but for the example of a document.
     """
+    from mixerscope.results import load_run
+    from mixerscope.spec.reading import use_all
     from mixerscope.store import find_runs
 
-    runs = find_runs(folder)
-    for run in runs:
-        run.verify()
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise UserError(f"cannot write the page to {out}: it should be a file in a folder that exists")
+    use_all(use)
+    folders = find_runs(folder)
+    for found in folders:
+        found.verify()
+    runs = [load_run(found.path) for found in folders]
     from mixerscope.report import write_report
 
     if best:
-        from mixerscope.runs import load_run
         from mixerscope.sweep.best import best_runs
 
-        runs = [result.folder for result in best_runs(load_run(run.path) for run in runs)]
+        runs = best_runs(runs)
         if not runs:
             raise UserError(f"all runs in {folder} diverged, so none is the best; leave out --best")
     page = write_report(folder, out, runs)

@@ -1,4 +1,4 @@
-"""`mixerscope run`: one model, trained, taken apart and judged."""
+"""`mixerscope run`: one model, trained, patched and judged."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,6 +20,8 @@ def run(
     *,
     task: str | None = None,
     arch: str | None = None,
+    preset: Literal["small", "paper"] = "small",
+    use: Annotated[list[str] | None, Parameter(negative=())] = None,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     out: Path = Path("runs"),
     fresh: Annotated[bool, Parameter(negative=())] = False,
@@ -28,16 +30,21 @@ def run(
     kernels: Literal["auto", "plain"] = "auto",
     compile_: Annotated[bool, Parameter(name="--compile", negative=())] = False,
 ) -> int:
-    """Train one model, intervene on it and name its mechanism.
+    """Train one model, patch it and name its mechanism.
 
     Parameters
     ----------
     spec
         A JSON file; `mixerscope new spec` writes one.
     task
-        A task's name, or `atr:paper` for a preset of it, instead of a file.
+        A task's name, `atr:paper` for a preset of it, or `file.py:Class`, instead of a file.
     arch
-        An architecture's name, instead of a file.
+        An architecture's name, or `file.py:Class` for a mixer of yours, instead of a file.
+    preset
+        What --task and --arch start from: `small` learns in about a minute on one core, `paper` is as published.
+    use
+        `file.py:Class` or `pkg.module:Class`, a component that a spec file names as local/Class; may be given several
+        times.
     set_
         path=value, such as train.steps=100, model.width=32 or task.num_pairs=8; may be given several times.
     out
@@ -47,7 +54,7 @@ def run(
     threads
         Cores torch may use; more than one can change the last bits of a result.
     device
-        Where the model is trained and taken apart.
+        Where the model is trained and patched.
     kernels
         `plain` computes everything with PyTorch's own operations.
     compile_
@@ -56,9 +63,11 @@ def run(
     from mixerscope.cli.settings import make_spec
     from mixerscope.cli.verdicts import diverged, verdict_table
     from mixerscope.machine import Machine
+    from mixerscope.spec.reading import use_all
 
     machine = Machine(device, threads, kernels, compile_)
-    result = finished_run(make_spec(_base(spec, task, arch), set_), out, fresh=fresh, machine=machine)
+    use_all(use)
+    result = finished_run(make_spec(_base(spec, task, arch, preset), set_), out, fresh=fresh, machine=machine)
     results().print(verdict_table([result]))
     results().print(f"the run is in {result.folder.path}", markup=False, soft_wrap=True)
     return 1 if diverged(result) else 0
@@ -68,19 +77,39 @@ def finished_run(spec: "RunSpec", out: Path, *, fresh: bool, machine: "Machine |
     """The run of a spec: found with every file intact, or made while progress is shown."""
     from mixerscope.cli.progress import following
     from mixerscope.machine import CPU
-    from mixerscope.runs import run, run_folder
+    from mixerscope.results import run_folder
+    from mixerscope.runs import is_finished, run
+    from mixerscope.store import make_folder
 
-    folder = run_folder(spec, out)
-    if folder.finished and not fresh:
+    folder, machine = run_folder(spec, out), machine or CPU
+    if folder.sealed and not fresh:
         folder.verify()
-        remarks().print(f"found the finished run {folder.path}, nothing to train", markup=False, soft_wrap=True)
-        return run(spec, out)
+        if is_finished(spec, out):
+            remarks().print(f"found the finished run {folder.path}, nothing to train", markup=False, soft_wrap=True)
+            return run(spec, out, progress=False)
+        remarks().print(f"found {folder.path} trained already", markup=False, soft_wrap=True)
+    else:
+        make_folder(out)  # before anything is said: it may refuse
+        remarks().print(cost(spec, machine), markup=False, soft_wrap=True)
     with following(spec.model.architecture) as progress:
-        return run(spec, out, progress, fresh=fresh, machine=machine or CPU)
+        return run(spec, out, progress, fresh=fresh, machine=machine)
 
 
-def _base(spec: Path | None, task: str | None, arch: str | None) -> dict[str, Any]:
+def cost(spec: "RunSpec", machine: "Machine") -> str:
+    """What a run takes, roughly, said before it starts."""
+    from mixerscope.sweep.cohorts import Cohort
+    from mixerscope.sweep.cost import estimate
+
+    seconds = estimate(Cohort((spec,)), machine).total
+    unit, size = next(((u, n) for u, n in (("hours", 3600), ("minutes", 60)) if seconds >= 2 * n), ("seconds", 1))
+    about = f"{'at most ' if spec.train.stop_at_accuracy is not None else ''}about {seconds / size:.0f} {unit}"
+    return f"{spec.train.steps:,} steps of {spec.train.batch_size} documents: {about} on {machine.device}"
+
+
+def _base(spec: Path | None, task: str | None, arch: str | None, preset: str) -> dict[str, Any]:
     from mixerscope.cli.settings import read_spec_file
+    from mixerscope.spec import preset as whole_setting
+    from mixerscope.spec.reading import typed_name
 
     if spec is not None:
         if task is not None or arch is not None:
@@ -88,4 +117,4 @@ def _base(spec: Path | None, task: str | None, arch: str | None) -> dict[str, An
         return read_spec_file(spec)
     if task is None or arch is None:
         raise UserError("give a spec file, or both --task and --arch, as in `mixerscope run --task ar --arch mamba`")
-    return {"task": task, "model": {"architecture": arch}}
+    return whole_setting(preset, typed_name(task), typed_name(arch))

@@ -35,8 +35,9 @@ def sample(
         One JSON object a line: tokens, symbols, targets by position, roles, labels, answer.
     """
     from mixerscope.cli.documents import document_text, legend
-    from mixerscope.cli.settings import parse_settings, parse_task
+    from mixerscope.cli.settings import parse_task
     from mixerscope.randomness import stream
+    from mixerscope.spec import parse_settings
     from mixerscope.tasks.render import document
 
     if n < 1:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mixerscope.errors import UnknownName, UserError
-from mixerscope.spec.reading import parse_settings, read_data_file
+from mixerscope.spec.reading import read_data_file, typed_name, typed_settings
 
 if TYPE_CHECKING:
     from mixerscope.spec import RunSpec
@@ -17,7 +17,7 @@ def parse_task(text: str, fields: Mapping[str, Any]) -> "Task":
     from mixerscope.registry import TASKS
     from mixerscope.spec import parse, task_object
 
-    named = task_object(text)
+    named = task_object(typed_name(text))
     cls = TASKS.load(named["name"])
     for field in fields:
         if field not in cls.model_fields:
@@ -39,6 +39,6 @@ def make_spec(data: Mapping[str, Any], words: list[str] | None) -> "RunSpec":
     from mixerscope.runs import check_runnable
     from mixerscope.spec import RunSpec, parse, with_settings
 
-    spec: RunSpec = parse(RunSpec, with_settings(data, parse_settings(words)))
+    spec: RunSpec = parse(RunSpec, with_settings(data, typed_settings(words)))
     check_runnable(spec)
     return spec

@@ -12,6 +12,7 @@ from mixerscope.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
     from mixerscope.mixers import Mixer
+    from mixerscope.spec import Spec
     from mixerscope.tasks import Task
 
 PROBES = (7, 11)
@@ -19,12 +20,12 @@ PROBES = (7, 11)
 
 
 def show(name: str, /, *, width: int = 64, length: int = 35, layers: int = 2) -> int:
-    """Everything there is to know about a mixer, an architecture or a task.
+    """Everything there is to know about a mixer, an architecture, a task, a stage or an objective.
 
     Parameters
     ----------
     name
-        `mixerscope ls` lists the names.
+        `mixerscope ls` lists the names; `file.py:Class` for one of your own.
     width
         Width at which parameters and state are counted.
     length
@@ -32,15 +33,25 @@ def show(name: str, /, *, width: int = 64, length: int = 35, layers: int = 2) ->
     layers
         Depth of an architecture.
     """
-    from mixerscope.registry import ARCHITECTURES, MIXERS, REGISTRIES, TASKS
+    from mixerscope.registry import (
+        ARCHITECTURES,
+        MIXERS,
+        OBJECTIVES,
+        REGISTRIES,
+        STAGES,
+        TASKS,
+        looks_like_reference,
+        use,
+    )
     from mixerscope.spec import task_object
 
     for option, value in (("--width", width), ("--length", length), ("--layers", layers)):
         if value < 1:
             raise UserError(f"{option} = {value} should be at least 1")
+    name = use(name) if looks_like_reference(name) else name
     task = task_object(name)["name"]
     if task not in TASKS and not any(name in registry for registry in REGISTRIES.values()):
-        raise UnknownName("mixer, architecture or task", name, [n for r in REGISTRIES.values() for n in r.names()])
+        raise UnknownName("component", name, [n for r in REGISTRIES.values() for n in r.names()])
     console = results()
     if name in MIXERS:
         _show_mixer(console, name, MIXERS.load(name), width, length)
@@ -48,6 +59,9 @@ def show(name: str, /, *, width: int = 64, length: int = 35, layers: int = 2) ->
         _show_architecture(console, name, width, layers)
     if task in TASKS:
         _show_task(console, name)
+    for registry in (STAGES, OBJECTIVES):
+        if name in registry:
+            _show_settings(console, registry.kind, name, registry.load(name))
     return 0
 
 
@@ -95,6 +109,18 @@ def _show_mixer(console: Console, name: str, cls: type["Mixer"], width: int, len
     for site, shape in _site_shapes(mixer, width).items():
         sites.add_row(f"blocks.i.mixer.{site}", Text(shape))
     console.print(sites)
+    console.print()
+
+
+def _show_settings(console: Console, kind: str, name: str, cls: "type[Spec]") -> None:
+    from mixerscope.cli.fields import fields_table
+
+    _heading(console, kind, name, cls)
+    console.print(fields_table(cls, "setting"))
+    for field, value in cls.model_fields.items():
+        if isinstance(value.annotation, type) and hasattr(value.annotation, "model_fields"):
+            console.print()
+            console.print(fields_table(value.annotation, f"{field}."))
     console.print()
 
 

@@ -23,15 +23,19 @@ def sweep(
     in_flight: int | None = None,
     largest: int | None = None,
     keep_weights: Annotated[bool, Parameter(negative=())] = False,
+    use: Annotated[list[str] | None, Parameter(negative=())] = None,
+    skip: Annotated[list[Path] | None, Parameter(negative=())] = None,
+    pack: Path | None = None,
 ) -> int:
-    """Train every run of a sweep, intervene on each, and say what took how long.
+    """Train every run of a sweep, take each through its stages, and say what took how long.
 
     Parameters
     ----------
     source
         A JSON file with `base` and `vary`, the name of one that is shipped (`figure3`), or `module:function`.
     set_
-        path=value, such as train.precision=tf32; goes over every run; may be given several times.
+        path=value, such as train.precision=tf32 or model.architecture=mine.py:Mine; goes over every run; may be given
+        several times.
     out
         Every run gets a folder of its own in here; those that are finished are not made again.
     dry_run
@@ -39,7 +43,7 @@ def sweep(
     stop_after
         Seconds after which nothing is running any more; what could not be finished by then is left for the next call.
     device
-        Where the models are trained and taken apart.
+        Where the models are trained and patched.
     threads
         Cores torch may use; more than one can change the last bits of a result.
     kernels
@@ -52,27 +56,41 @@ def sweep(
         Models in one cohort at most.
     keep_weights
         Keep the trained weights in the run folders; the tables are always kept.
+    use
+        file.py:Class or pkg.module:Class of a mixer, task, stage or objective of yours, which is then known as
+        local/Class; may be given several times.
+    skip
+        Runs finished elsewhere, which are not made here: a JSON list of run ids, or a pack; may be given several times.
+    pack
+        One file with the results of all finished runs of the sweep in the folder, to carry elsewhere.
     """
     from mixerscope.cli.sweep_progress import following_sweep
     from mixerscope.machine import Machine
-    from mixerscope.spec import parse_settings
+    from mixerscope.spec.reading import typed_settings, use_all
     from mixerscope.sweep import execute, load_runs, make_plan
-    from mixerscope.sweep.best import best_lines, best_runs, finished_runs
+    from mixerscope.sweep.call import check_pack, finished_elsewhere, found_lines, pack_lines
     from mixerscope.sweep.cohorts import LARGEST
     from mixerscope.sweep.plan import Imagined
-    from mixerscope.sweep.table import read_rows
-    from mixerscope.sweep.text import outcome_lines, plan_lines
+    from mixerscope.sweep.text import plan_lines
 
     machine = (Imagined if dry_run else Machine)(device, threads, kernels, compile_)
-    runs = load_runs(source, parse_settings(set_))
-    plan = make_plan(runs, out, machine, in_flight=in_flight, largest=LARGEST if largest is None else largest)
+    check_pack(pack)
+    use_all(use)
+    plan = make_plan(
+        load_runs(source, typed_settings(set_)),
+        out,
+        machine,
+        in_flight=in_flight,
+        largest=LARGEST if largest is None else largest,
+        skip=finished_elsewhere(skip),
+    )
     if dry_run:
         _say(plan_lines(plan))
         return 0
     with following_sweep(plan) as listener:
         outcome = execute(plan, out, machine, stop_after=stop_after, keep_weights=keep_weights, listener=listener)
-    _say(best_lines(best_runs(finished_runs(runs, out))))
-    _say([*plan.damaged, *outcome_lines(outcome, read_rows(out))])
+    _say(found_lines(plan, outcome, out))
+    _say(pack_lines(plan, out, pack))
     _say([f"`mixerscope report {out} --best` makes a page of these runs, without `--best` of all"])
     return 1 if outcome.failed or plan.damaged else 0
 

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from rich.progress import Progress, TaskID
 
 from mixerscope.cli.console import remarks
-from mixerscope.cli.progress import LABELS, bars_on
+from mixerscope.cli.progress import bars_on
 from mixerscope.sweep import Cohort, Listener, Plan
 from mixerscope.sweep.table import CohortRow
 from mixerscope.sweep.text import ended_line, summary
 from mixerscope.sweep.worker import Lines
+
+DOING = {"build": "preparing", "train": "training"}
+"""What a bar says; a stage is called by its name."""
 
 
 class SweepBars(Listener):
@@ -50,8 +53,7 @@ class SweepBars(Listener):
             if bar is None or known != stage:
                 if bar is not None:
                     self.progress_bars.remove_task(bar)
-                label = LABELS.get(stage, "preparing")
-                bar = self.progress_bars.add_task(f"{cohort}: {label}", total=total, note="")
+                bar = self.progress_bars.add_task(f"{cohort}: {DOING.get(stage, stage)}", total=total, note="")
                 self.bars[cohort.id] = (stage, bar)
             return bar
 

@@ -1,6 +1,8 @@
 """Verdicts of finished runs as a table in the terminal."""
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -8,11 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from mixerscope.runs import RunResult
+    from mixerscope.artifacts import Estimate, Verdict
+    from mixerscope.results import RunResult
 
 STYLES = {
     "not learned": "red",
     "diverged": "red",
+    "cannot be patched": "yellow",
+    "not judged": "yellow",
     "not retrieval": "yellow",
     "undetermined": "yellow",
     "other": "yellow",
@@ -20,54 +25,67 @@ STYLES = {
 
 
 def accuracy(result: "RunResult") -> float | None:
-    """Share of fresh documents answered rightly; None for a run that diverged."""
-    if diverged(result):
-        return None
-    return result.json("evaluation")["estimates"]["original.accuracy"]["value"]
+    """Share of fresh documents answered rightly; of a run that was not measured, of the dev set when it was last
+    evaluated; None where it never was."""
+    from mixerscope.artifacts import Scores
+
+    scores = result.find(Scores)
+    if scores is not None:
+        return scores.accuracy.value
+    return result.curve.last.accuracy if result.curve.last else None
 
 
 def diverged(result: "RunResult") -> bool:
-    return result.json("status")["outcome"] == "diverged"
+    return result.status.outcome == "diverged"
 
 
-def verdict_table(results: list["RunResult"]) -> RenderableType:
-    """One row per run and corrupted slot, and below it what each part of the model does."""
-    several_slots = any(len(result.spec.interventions.slots) > 1 for result in results)
+def verdict_table(results: Sequence["RunResult"]) -> RenderableType:
+    """One row per run and patched slot, and below the table what each part of the models does, or what went wrong."""
+    from mixerscope.artifacts import Verdicts
+    from mixerscope.spec.labels import labels
+
+    found = [result.find(Verdicts) for result in results]
+    several_slots = any(verdicts is not None and len(verdicts) > 1 for verdicts in found)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False, show_edge=False)
-    for column in ("architecture", *(["slot"] if several_slots else []), "accuracy"):
+    for column in ("model", *(["slot"] if several_slots else []), "accuracy"):
         table.add_column(column, no_wrap=True)
     table.add_column("mechanism")  # the one that may be broken into lines where the terminal is narrow
     for column in ("route", "share restored", "seed"):
         table.add_column(column, no_wrap=True)
     notes: list[Text] = []
-    for result in results:
-        name, seed = result.spec.model.architecture, str(result.spec.seed)
-        if diverged(result):
-            steps = result.json("status")["steps"]
-            table.add_row(name, *([""] if several_slots else []), "–", Text("diverged", "red"), "–", "–", seed)
-            notes.append(Text(f"{name}: the loss stopped being a number by step {steps}"))
-            continue
-        for slot, verdict in result.json("verdicts").items():
-            mechanism: str = verdict["mechanism"]
+    names = labels([result.training for result in results])
+    shared = {name for name, count in Counter(names).items() if count > 1}  # the same settings in other code
+    for result, verdicts, label in zip(results, found, names, strict=True):
+        name = f"{label} {result.run_id}" if label in shared else label
+        reached, seed = accuracy(result), str(result.training["seed"])
+        for verdict in verdicts or [None]:
+            mechanism = verdict.mechanism if verdict else _without_verdict(result)
             table.add_row(
-                name,
-                *([slot] if several_slots else []),
-                f"{accuracy(result):.1%}",
+                Text(name),
+                *([Text(verdict.slot if verdict else "")] if several_slots else []),
+                "–" if reached is None else f"{reached:.1%}",
                 Text(mechanism, STYLES.get(mechanism.split(":")[0], "green")),
-                " → ".join(verdict["route"]) or "–",
-                _interval(verdict["share"]),
+                Text(" → ".join(verdict.route) if verdict else "") or "–",
+                _interval(verdict.share if verdict else None),
                 seed,
             )
             notes += _notes(name, verdict)
+        if result.reason:
+            notes.append(Text(f"{name}: {result.reason}"))
     return Group(table, *notes)
 
 
-def _interval(share: dict[str, Any] | None) -> str:
-    return "–" if share is None else f"{share['value']:.2f} [{share['low']:.2f}, {share['high']:.2f}]"
+def _without_verdict(result: "RunResult") -> str:
+    """What stands in the place of a mechanism."""
+    if diverged(result):
+        return "diverged"
+    return "cannot be patched" if result.reason else "not judged"
 
 
-def _notes(name: str, verdict: dict[str, Any]) -> list[Text]:
-    if verdict["reason"]:
-        return [Text(f"{name}: {verdict['reason']}")]
-    moves = [f"block {m['block']} {m['component']}: {m['source']} → {m['target']}" for m in verdict["moves"]]
-    return [Text(f"{name}: {'; '.join(moves)}")] if moves else []
+def _interval(share: "Estimate | None") -> str:
+    return "–" if share is None else f"{share.value:.2f} [{share.low:.2f}, {share.high:.2f}]"
+
+
+def _notes(name: str, verdict: "Verdict | None") -> list[Text]:
+    said = (verdict.reason or "; ".join(map(str, verdict.moves))) if verdict else ""
+    return [Text(f"{name}: {said}")] if said else []

@@ -26,7 +26,7 @@ def demo_specs() -> list[RunSpec]:
                     "eval_every": 50,
                     "stop_at_accuracy": 0.98,
                 },
-                "interventions": {"avoid_present": True},
+                "stages": {"patch": {"avoid_present": True}, "judge": {}},
             }
         )
         for architecture, (width, rate) in SETTINGS.items()

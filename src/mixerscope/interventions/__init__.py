@@ -18,12 +18,21 @@ from mixerscope.interventions.edits import (
     Zero,
 )
 from mixerscope.interventions.effects import METRICS, Effects
-from mixerscope.interventions.engine import Grid, Measured, interchange
-from mixerscope.interventions.pairs import Pairs, make_pairs
+from mixerscope.interventions.engine import Grid, Measured, interchange, unedited_effects
+from mixerscope.interventions.pairs import Pairs, PairSettings, make_pairs
 from mixerscope.interventions.paths import Edge, PathGrid, patch_paths
-from mixerscope.interventions.plan import DIRECTIONS, Cell, editable_sites, plan_grid
+from mixerscope.interventions.plan import (
+    DIRECTIONS,
+    Cell,
+    boundary_sites,
+    editable_sites,
+    full_plan,
+    judging_cells,
+    plan_grid,
+)
 from mixerscope.interventions.selftest import SelfTest, SiteTest, self_test
 from mixerscope.interventions.states import state_sites
+from mixerscope.interventions.table import edge_rows, effect_table, verdict
 
 __all__ = [
     "DIRECTIONS",
@@ -43,6 +52,7 @@ __all__ = [
     "Measured",
     "ModelCheck",
     "Noise",
+    "PairSettings",
     "Pairs",
     "PathGrid",
     "ProjectOut",
@@ -54,15 +64,22 @@ __all__ = [
     "activations",
     "adapt",
     "attribution_patching",
+    "boundary_sites",
     "check_model",
+    "edge_rows",
     "editable_sites",
+    "effect_table",
+    "full_plan",
     "grids_or_failures",
     "interchange",
     "interchange_cohort",
+    "judging_cells",
     "logit_lens",
     "make_pairs",
     "patch_paths",
     "plan_grid",
     "self_test",
     "state_sites",
+    "unedited_effects",
+    "verdict",
 ]

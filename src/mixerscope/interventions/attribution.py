@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mixerscope.artifacts.effects import SWAP, Cell
 from mixerscope.errors import UserError
 from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.cache import evaluating
-from mixerscope.interventions.edits import SWAP
 from mixerscope.interventions.engine import Grid
 from mixerscope.interventions.pairs import Pairs
-from mixerscope.interventions.plan import Cell, check_plan, plan_grid
+from mixerscope.interventions.plan import check_plan, plan_grid
 from mixerscope.interventions.resume import pick
 from mixerscope.interventions.states import is_state
 from mixerscope.model import Model
@@ -75,8 +75,8 @@ def attribution_patching(
     plan = plan_grid(model, pairs) if plan is None else plan
     check_plan(model, pairs, plan)
     for cell in plan:
-        if cell.edit != SWAP or is_state(cell.site):
-            raise UserError(f"attribution patching estimates swaps at sites, not {cell.edit} at {cell.site!r}")
+        if cell.edit != SWAP or is_state(cell.site) or cell.head >= 0:
+            raise UserError(f"attribution patching estimates swaps at whole sites, not {cell.edit} at {cell.site!r}")
     parts: dict[Cell, list[Tensor]] = defaultdict(list)
     sites = sorted({cell.site for cell in plan})
     with evaluating(model), torch.enable_grad():

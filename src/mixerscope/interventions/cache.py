@@ -6,9 +6,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from mixerscope.artifacts.effects import JOINT
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.batching import device_of
-from mixerscope.interventions.pairs import JOINT, role_positions
+from mixerscope.interventions.pairs import role_positions
 from mixerscope.interventions.resume import pick, run_and_record, split_site
 from mixerscope.interventions.states import state_sites
 from mixerscope.model import Model

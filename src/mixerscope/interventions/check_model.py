@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mixerscope.artifacts.self_test import SelfTest, SiteTest
 from mixerscope.errors import MixerscopeError, SelfTestFailed, SiteFiredAgain, SiteNeverFired, UserError
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.cache import evaluating
 from mixerscope.interventions.resume import pick, swap
-from mixerscope.interventions.selftest import SelfTest, SiteTest, moves, noise_for, tolerance_for
+from mixerscope.interventions.selftest import moves, noise_for, tolerance_for
 from mixerscope.sites import edit, record
 from mixerscope.tasks import Batch
 

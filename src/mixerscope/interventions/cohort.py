@@ -7,6 +7,8 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor
 
+from mixerscope.artifacts.effects import Cell
+from mixerscope.artifacts.self_test import SelfTest
 from mixerscope.errors import SelfTestFailed, UserError
 from mixerscope.interventions.batching import batching, device_of
 from mixerscope.interventions.cache import evaluating
@@ -25,8 +27,7 @@ from mixerscope.interventions.engine import (
     join_chunks,
 )
 from mixerscope.interventions.pairs import Pairs
-from mixerscope.interventions.plan import Cell, check_plan, plan_grid
-from mixerscope.interventions.selftest import SelfTest
+from mixerscope.interventions.plan import check_plan, full_plan
 from mixerscope.interventions.stacked import Stacked
 from mixerscope.model import Model
 
@@ -61,7 +62,7 @@ def grids_or_failures(
         raise UserError("models of one cohort must have the same model spec")
     if len(models) < 2:
         return [_alone(model, pairs, plan, batch_documents, progress, edits) for model in models]
-    plan = plan_grid(models[0], pairs) if plan is None else plan
+    plan = full_plan(models[0], pairs) if plan is None else plan
     check_plan(models[0], pairs, plan)
     here, batch = pairs.to(device_of(models[0])), batching(models[0], pairs, batch_documents, len(models))
     with ExitStack() as stack, torch.no_grad():

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from torch import Tensor, stack
 
+from mixerscope.artifacts.self_test import SelfTest, SiteTest
 from mixerscope.errors import SelfTestFailed
 from mixerscope.interventions.pairs import Pairs
-from mixerscope.interventions.selftest import DOCUMENTS, SelfTest, SiteTest, Tester
+from mixerscope.interventions.selftest import DOCUMENTS, Tester
 from mixerscope.interventions.stacked import Stacked
 from mixerscope.model import Model
 

@@ -8,10 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mixerscope.artifacts.effects import SWAP
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.randomness import stream
-
-SWAP = "swap"
 
 
 @dataclass(frozen=True)

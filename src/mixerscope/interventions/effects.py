@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from mixerscope.artifacts.effects import METRICS
 from mixerscope.tasks import UNSCORED
 from mixerscope.training.objective import answer_correct
 
@@ -74,7 +75,7 @@ def non_finite(many: Sequence[Effects]) -> list[int]:
     return (~torch.stack(finite).all(0)).sum(-1).tolist()
 
 
-METRICS = tuple(field.name for field in fields(Effects))
+assert tuple(field.name for field in fields(Effects)) == METRICS
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,20 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
+from mixerscope.artifacts.effects import JOINT, ORIGINAL, SWAP, Cell, CellStatus
+from mixerscope.artifacts.self_test import SelfTest
 from mixerscope.interventions.adapt import Adapted, WholePass
 from mixerscope.interventions.batching import Batching, batching, device_of
 from mixerscope.interventions.cache import activations, evaluating
 from mixerscope.interventions.check_model import self_test_whole
-from mixerscope.interventions.edits import SWAP, Edit, Here, find_edit
+from mixerscope.interventions.edits import Edit, Here, find_edit
 from mixerscope.interventions.effects import Distribution, Effects, non_finite, rivals_or_runner_up
-from mixerscope.interventions.pairs import JOINT, Pairs
-from mixerscope.interventions.plan import Cell, check_plan, plan_grid
+from mixerscope.interventions.pairs import Pairs
+from mixerscope.interventions.plan import check_plan, full_plan
 from mixerscope.interventions.resume import Resumption, pick, stand_ins
-from mixerscope.interventions.selftest import DOCUMENTS, SelfTest, self_test
+from mixerscope.interventions.selftest import DOCUMENTS, self_test
 from mixerscope.interventions.states import demand_one_size, is_state, mixer_of
 from mixerscope.model import Model
-
-Status = Literal["measured", "no path", "same", "invalid"]
 
 SAME = "the edit writes what is already there"
 
@@ -37,7 +37,7 @@ class Measured:
     """
 
     effects: Effects
-    status: Status = "measured"
+    status: CellStatus = "measured"
     reason: str = ""
 
 
@@ -52,11 +52,15 @@ class Grid:
     cells: Mapping[Cell, Measured]
     self_test: SelfTest
 
+    def __repr__(self) -> str:
+        sites, slots = len({cell.site for cell in self.cells}), ", ".join(self.pairs.patched)
+        return f"<Grid: {len(self.cells)} cells at {sites} sites, {slots} corrupted, {len(self.pairs)} documents>"
+
 
 Key = Cell | str
 """A cell, or 'original', or 'corrupted <slot>'."""
 AnyKey = TypeVar("AnyKey")
-Fact = tuple[Key, Status, str, int]
+Fact = tuple[Key, CellStatus, str, int]
 """Key, status, reason, and the row of a table that holds the numbers."""
 
 
@@ -73,11 +77,12 @@ def interchange(
     progress: Callable[[int, int], None] | None = None,
     edits: Mapping[str, Edit] | None = None,
 ) -> Grid:
-    """Measures every cell of the plan (default: all slots, directions, sites and roles) after a self-test.
+    """Measures every cell of the plan (default: all slots, directions, sites and roles, and what a verdict looks at
+    beyond them) after a self-test.
 
     `edits` gives names to edits with settings of their own, such as {"steer": Add(vector)}, for cells to call.
     """
-    plan = plan_grid(model, pairs) if plan is None else plan
+    plan = full_plan(model, pairs) if plan is None else plan
     check_plan(model, pairs, plan)
     here, batch = pairs.to(device_of(model)), batching(model, pairs, batch_documents)
     with evaluating(model), torch.inference_mode():
@@ -94,6 +99,24 @@ def interchange(
             if progress is not None:
                 progress(done + 1, len(chunks))
     return assemble(pairs, plan, join_chunks(parts), tested)
+
+
+def unedited_effects(
+    model: Model | Adapted, pairs: Pairs, batch_documents: int = 64
+) -> tuple[Effects, dict[str, Effects]]:
+    """The original documents and, by slot, the corrupted ones, through a model of which nothing is edited."""
+    here, batch = pairs.to(device_of(model)), batching(model, pairs, batch_documents)
+    parts: dict[str, list[Effects]] = defaultdict(list)
+    with evaluating(model), torch.inference_mode():
+        for chunk in here.chunks(batch.documents):
+            read, answers = chunk.original.answers()
+            parts[ORIGINAL].append(Effects.of(model(chunk.original.tokens, read[:, None])[:, 0], answers).cpu())
+            for slot, documents in chunk.corrupted.items():
+                logits = model(documents.tokens, read[:, None])[:, 0]
+                rivals = rivals_or_runner_up(chunk.rivals.get(slot), logits, answers)
+                parts[slot].append(Effects.of(logits, answers, rivals).cpu())
+    joined = {name: Effects.join(effects) for name, effects in parts.items()}
+    return joined.pop(ORIGINAL), joined
 
 
 def assemble(pairs: Pairs, plan: list[Cell], found: Mapping[Key, Measured], tested: SelfTest) -> Grid:
@@ -118,9 +141,9 @@ def _joined(parts: list[Measured], effects: Effects, bad: int) -> Measured:
     """It counts as measured as soon as one chunk had to be run."""
     if bad:
         return Measured(effects, "invalid", f"not finite in {bad} of {len(effects.likelihood)} documents")
-    order: list[Status] = ["measured", "same", "no path"]
+    order: list[CellStatus] = ["measured", "same", "no path"]
     found = {part.status for part in parts}
-    status: Status = next(filter(found.__contains__, order))
+    status: CellStatus = next(filter(found.__contains__, order))
     reasons = {part.reason for part in parts if part.status == status}
     return Measured(effects, status, reasons.pop() if len(reasons) == 1 else "")
 
@@ -227,6 +250,9 @@ class Measurement:
     def _write(self, cell: Cell, places: Tensor, there: Tensor, twin: Tensor, documents: slice) -> "Write":
         everyone = self.everyone.get((cell.slot, cell.direction, cell.site, cell.role))
         value = self.edits[cell.edit].value(Here(cell.site, cell.role, there, twin, documents, everyone))
+        if cell.head >= 0:  # [n, p, h, ...]: the other heads stay as they are
+            h = cell.head
+            value = torch.cat([there[:, :, :h], value[:, :, h : h + 1], there[:, :, h + 1 :]], 2)
         return Write(cell, places, there, value)
 
 
@@ -240,6 +266,8 @@ class Write:
     value: Tensor
 
 
+Run = tuple[str, str, str, int]
+"""Site, role, edit and head: cells that agree in these are one run."""
 Outcome = Tensor | Literal["no path", "same"]
 """Logits [runs, n, v], or why nothing needed to run."""
 
@@ -252,8 +280,8 @@ def run_writes(
     stacked_same: dict[Cell, Tensor] | None = None,
 ) -> Iterator[tuple[list[list[tuple[Cell, str]]], Outcome]]:
     """The outcome of every write, those at one site together: for each run the cells that share it, with reasons."""
-    runs: dict[tuple[str, str, str], Write] = {}
-    members: dict[tuple[str, str, str], list[tuple[Cell, str]]] = defaultdict(list)
+    runs: dict[Run, Write] = {}
+    members: dict[Run, list[tuple[Cell, str]]] = defaultdict(list)
     for write in writes:
         cell = write.cell
         reason = base.no_path(cell.site, write.places)
@@ -266,12 +294,12 @@ def run_writes(
             yield [[(cell, SAME)]], "same"
             continue
         site = cell.site
-        if cell.edit == SWAP:
+        if cell.edit == SWAP and cell.head < 0:
             site = base.same_swap(source, site, write.places, by_value=stacked_same is None)
-        run = (site, cell.role, cell.edit)
+        run = (site, cell.role, cell.edit, cell.head)
         members[run].append((cell, "" if site == cell.site else f"same edit as at {site}"))
         runs[run] = write if site == cell.site else replace(write, value=pick(source.cache[site], write.places))
-    together: dict[tuple[str, int], list[tuple[str, str, str]]] = defaultdict(list)
+    together: dict[tuple[str, int], list[Run]] = defaultdict(list)
     for run, write in runs.items():
         together[run[0], write.places.shape[1]].append(run)
     per_pass = max(1, rows_per_pass // len(base.tokens))

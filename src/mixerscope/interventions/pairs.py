@@ -3,20 +3,52 @@
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
+from pydantic import PositiveInt, field_validator
 from torch import Tensor
 
+from mixerscope.artifacts.effects import JOINT, Mechanism
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.randomness import stream
-from mixerscope.spec import InterventionSpec
-from mixerscope.tasks import Batch, Task
+from mixerscope.spec import Spec
+from mixerscope.tasks import Batch, Symbols, Task
 
 _ROLE = re.compile(r"(?P<name>[a-z_]+)(?P<offset>[+-]\d+)?")
 _POSITION = re.compile(r"pos:(?P<position>\d+)")
-JOINT = "&"
-"""Between roles that are edited together: `key&value`."""
+
+
+class PairSettings(Spec):
+    """Which counterfactual documents are made, and how many."""
+
+    documents: PositiveInt = 320
+    """Documents that are measured, the same ones for every cell, seed and architecture."""
+    slots: tuple[str, ...] = ()
+    """Which tokens of the document are changed, one at a time; left out, the first slot of the task."""
+    symbols: Symbols = "query-class"
+    """What the changed token becomes: a symbol of the query's class (as published) or of the slot's own class."""
+    avoid_present: bool = False
+    """Whether the new symbol must be absent from the document."""
+
+    @field_validator("slots")
+    @classmethod
+    def _each_once(cls, named: tuple[str, ...]) -> tuple[str, ...]:
+        return each_once(named)
+
+    def for_task(self, task: Task) -> Self:
+        """The same settings, one way of writing them: what the task has anyway is left out."""
+        for slot in self.slots:
+            if slot not in task.slots:
+                raise UserError(f"this task has no slot {slot!r}, only {', '.join(task.slots)}")
+        return self.changed(slots=()) if self.slots == task.slots[:1] else self
+
+
+def each_once(named: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(named)) < len(named):
+        raise ValueError(f"each is named once, got {', '.join(named)}")
+    return named
 
 
 @dataclass(frozen=True)
@@ -28,6 +60,16 @@ class Pairs:
     """By slot; targets stay those of the original."""
     rivals: Mapping[str, Tensor] = field(default_factory=dict)
     """By slot: [n] the answer that the corrupted document has, `UNSCORED` where it has none."""
+    slots: tuple[str, ...] = ()
+    """Those to patch; left out, all. The others are corrupted only to see whether the model reads them."""
+    mechanisms: tuple[Mechanism, ...] = ()
+    together: tuple[str, ...] = ()
+    """What the task says of routes and slots; see `Task`."""
+
+    @property
+    def patched(self) -> tuple[str, ...]:
+        """Slots that a grid covers."""
+        return self.slots or tuple(self.corrupted)
 
     def __len__(self) -> int:
         return len(self.original)
@@ -35,18 +77,20 @@ class Pairs:
     def chunks(self, size: int) -> Iterator["Pairs"]:
         for start in range(0, len(self), size):
             part = slice(start, start + size)
-            yield Pairs(
-                self.original[part],
-                {slot: batch[part] for slot, batch in self.corrupted.items()},
-                {slot: rivals[part] for slot, rivals in self.rivals.items()},
+            yield replace(
+                self,
+                original=self.original[part],
+                corrupted={slot: batch[part] for slot, batch in self.corrupted.items()},
+                rivals={slot: rivals[part] for slot, rivals in self.rivals.items()},
             )
 
     def to(self, device: torch.device) -> "Pairs":
         """The same pairs on a device."""
-        return Pairs(
-            self.original.to(device),
-            {slot: batch.to(device) for slot, batch in self.corrupted.items()},
-            {slot: rivals.to(device) for slot, rivals in self.rivals.items()},
+        return replace(
+            self,
+            original=self.original.to(device),
+            corrupted={slot: batch.to(device) for slot, batch in self.corrupted.items()},
+            rivals={slot: rivals.to(device) for slot, rivals in self.rivals.items()},
         )
 
     def places(self, role: str) -> Tensor:
@@ -83,19 +127,24 @@ def role_positions(batch: Batch, role: str) -> Tensor:
     return at
 
 
-def make_pairs(task: Task, spec: InterventionSpec, data_seed: int) -> Pairs:
-    """The pairs of a task: the same ones for the same task, spec and seed."""
+def make_pairs(task: Task, settings: PairSettings | None = None, data_seed: int = 0) -> Pairs:
+    """The pairs of a task: the same ones for the same task, settings and seed."""
+    settings = PairSettings() if settings is None else settings
     task = task.single_query()
-    original = task.sample(spec.documents, stream(data_seed, "pairs"), "test")
+    original = task.sample(settings.documents, stream(data_seed, "pairs"), "test")
+    slots = settings.slots or task.slots[:1]
     corrupted: dict[str, Batch] = {}
     rivals: dict[str, Tensor] = {}
-    for slot in spec.slots or task.slots[:1]:
+    for slot in slots:
         if slot not in task.slots:
             raise UnknownName("slot", slot, task.slots)
         rng = stream(data_seed, "corrupt", slot)
-        corrupted[slot] = task.corrupt(original, slot, rng, spec.symbols, spec.avoid_present)
-        changed = (corrupted[slot].tokens != original.tokens).sum(1)
-        if not bool(torch.all(changed == 1)):
+        corrupted[slot] = task.corrupt(original, slot, rng, settings.symbols, settings.avoid_present)
+    for slot in task.together:
+        if slot in task.slots and slot not in slots:
+            corrupted[slot] = task.corrupt(original, slot, stream(data_seed, "corrupt", slot), "slot-class")
+    for slot, batch in corrupted.items():
+        if not bool(((batch.tokens != original.tokens).sum(1) == 1).all()):
             raise AssertionError(f"corrupting {slot!r} must change exactly one token of every document")
-        rivals[slot] = task.read_answers(corrupted[slot])[:, 0]
-    return Pairs(original, corrupted, rivals)
+        rivals[slot] = task.read_answers(batch)[:, 0]
+    return Pairs(original, corrupted, rivals, slots, task.mechanisms, task.together)

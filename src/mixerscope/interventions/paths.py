@@ -12,15 +12,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from mixerscope.artifacts.effects import DIRECTIONS, Direction
+from mixerscope.artifacts.self_test import SelfTest
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.cache import evaluating
 from mixerscope.interventions.effects import Distribution, Effects, rivals_or_runner_up
 from mixerscope.interventions.engine import Measured, join_chunks
 from mixerscope.interventions.pairs import Pairs
-from mixerscope.interventions.plan import DIRECTIONS, Direction, editable_sites
+from mixerscope.interventions.plan import editable_sites
 from mixerscope.interventions.resume import pick, split_site, swap
-from mixerscope.interventions.selftest import SelfTest, self_test
+from mixerscope.interventions.selftest import self_test
 from mixerscope.model import Model
 from mixerscope.sites import Tap, edit, named_sites, record
 

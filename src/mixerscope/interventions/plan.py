@@ -1,38 +1,27 @@
 """Which cells a grid has: slot x direction x site x role x edit, as data; the engine decides the order of work."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 
+import torch
 from torch import nn
 
+from mixerscope.artifacts.effects import DIRECTIONS, JOINT, SWAP, Cell, Direction, Part
 from mixerscope.errors import UnknownName, UserError
-from mixerscope.interventions.edits import SWAP
 from mixerscope.interventions.pairs import Pairs
-from mixerscope.interventions.states import state_sites
+from mixerscope.interventions.states import is_state, state_sites
+from mixerscope.mixers import Move
 from mixerscope.model import Model
-from mixerscope.sites import named_sites
-
-Direction = Literal["restore", "break"]
-DIRECTIONS: tuple[Direction, ...] = ("restore", "break")
+from mixerscope.sites import find_site, named_sites
 
 NOT_POSITIONAL = "logits"
 """The one site without a position axis of its own."""
 
-
-@dataclass(frozen=True, order=True)
-class Cell:
-    """One intervention: an edit of the activation at one site and one role.
-
-    restore: the corrupted document runs and receives (swap) the original's activation. break: the reverse. A role is
-    a name (`key`), an offset (`key+2`), a position (`pos:7`), or several of them edited together (`key&value`).
-    """
-
-    slot: str
-    direction: Direction
-    site: str
-    role: str
-    edit: str = SWAP
+OFFSETS = (-1, 2, 3, 4)
+"""Positions around the corrupted token that are tried beside the roles. Figure 5 looks at the two positions after the
+value, which are +2 and +3 from the key."""
+MOST_HEADS = 8
+"""Heads are looked at one by one where there are no more than this; H3 has as many as half its width."""
 
 
 def editable_sites(model: nn.Module) -> list[str]:
@@ -47,6 +36,7 @@ def plan_grid(
     roles: Iterable[str] | None = None,
     directions: Iterable[Direction] = DIRECTIONS,
     edits: Iterable[str] = (SWAP,),
+    slots: Iterable[str] | None = None,
 ) -> list[Cell]:
     """All combinations; by default every editable site and every role of the documents. Unknown names are refused.
 
@@ -55,9 +45,10 @@ def plan_grid(
     sites = editable_sites(model) if sites is None else list(sites)
     roles = list(pairs.original.roles) if roles is None else list(roles)
     directions, edits = list(directions), list(edits)
+    slots = pairs.patched if slots is None else list(slots)
     plan = [
         Cell(slot, direction, site, role, edit)
-        for slot in pairs.corrupted
+        for slot in slots
         for direction in directions
         for site in sites
         for role in roles
@@ -77,7 +68,83 @@ def check_plan(model: nn.Module, pairs: Pairs, plan: Iterable[Cell]) -> None:
     for role in {cell.role: None for cell in plan}:
         pairs.places(role)
     for cell in plan:
+        if cell.head != -1:
+            heads = 1 if is_state(cell.site) else find_site(model, cell.site).heads
+            if heads == 1:  # or a channel would be taken for a head
+                raise UserError(f"site {cell.site!r} is not divided into heads, so none of them can be edited alone")
+            if not 0 <= cell.head < heads:
+                raise UserError(f"site {cell.site!r} has the heads 0 to {heads - 1}, so none is number {cell.head}")
         if cell.slot not in pairs.corrupted:
             raise UnknownName("slot", cell.slot, pairs.corrupted)
         if cell.direction not in DIRECTIONS:
             raise UserError(f"direction must be one of {', '.join(DIRECTIONS)}, not {cell.direction!r}")
+
+
+def boundary_sites(model: Model) -> list[str]:
+    """Where the residual stream is read: before each block, and after the last."""
+    count = len(model.blocks)
+    return [*(f"blocks.{i}.resid_pre" for i in range(count)), f"blocks.{count - 1}.resid_post"]
+
+
+def parts_of(model: Model) -> tuple[tuple[Part, ...], ...]:
+    """Per block, the parts that move information between positions; a mixer that names none stands for itself."""
+    blocks: list[tuple[Part, ...]] = []
+    for i, layer in enumerate(model.layers()):
+        moves = layer.moves()
+        if not layer.mixer.moves:
+            moves = (*moves, Move(type(layer.mixer).__name__, "mixer_out"))
+        sites = [f"blocks.{i}.{move.site}" for move in moves]
+        found = zip(moves, sites, strict=True)
+        blocks.append(tuple(Part(move.component, site, find_site(model, site).heads) for move, site in found))
+    return tuple(blocks)
+
+
+def distinct_roles(pairs: Pairs) -> list[str]:
+    """Roles without those that stand where an earlier one stands in every document."""
+    kept: list[str] = []
+    for role, at in pairs.original.roles.items():
+        if not any(torch.equal(at, pairs.original.roles[other]) for other in kept):
+            kept.append(role)
+    return kept
+
+
+def judging_cells(model: Model, pairs: Pairs, slots: Sequence[str] | None = None) -> list[Cell]:
+    """What a verdict looks at beyond the grid, so that judging needs no model: positions around the corrupted token
+    and several roles at once between the blocks and inside them, and single heads."""
+    roles, blocks = distinct_roles(pairs), parts_of(model)
+    # What enters the first block and what leaves the last are no question: only one position can matter there.
+    inside = [*boundary_sites(model)[1:-1], *(part.site for parts in blocks for part in parts[:-1])]
+    # The part that makes the last move of a block is found by elimination; its own share may be beside the roles, too.
+    last = [parts[-1].site for parts in blocks[:-1]]
+    together = [JOINT.join(pair) for pair in combinations(roles, 2)]
+    if len(roles) > 2:
+        together.append(JOINT.join(roles))
+    cells: list[Cell] = []
+    for slot in pairs.patched if slots is None else slots:
+        offsets = _offsets(pairs, slot)
+        for site in dict.fromkeys(inside):
+            cells += [Cell(slot, direction, site, place) for direction in DIRECTIONS for place in offsets]
+            cells += [Cell(slot, "restore", site, place) for place in together]
+        cells += [Cell(slot, "restore", site, place) for site in last for place in offsets]
+        for part in (part for parts in blocks for part in parts if 1 < part.heads <= MOST_HEADS):
+            places = [*roles, *(offsets if part.site in (*inside, *last) else [])]
+            cells += [Cell(slot, "restore", part.site, p, head=h) for p in places for h in range(part.heads)]
+    return cells
+
+
+def full_plan(model: nn.Module, pairs: Pairs) -> list[Cell]:
+    """Every slot, direction, site and role, and what a verdict looks at beyond them."""
+    extra = judging_cells(model, pairs) if isinstance(model, Model) else []
+    return list(dict.fromkeys([*plan_grid(model, pairs), *extra]))
+
+
+def _offsets(pairs: Pairs, slot: str) -> list[str]:
+    """Positions around the corrupted token that every document has and that are not a role under another name."""
+    roles = pairs.original.roles
+    start, length = roles[slot], pairs.original.tokens.shape[1]
+    return [
+        f"{slot}{offset:+d}"
+        for offset in OFFSETS
+        if bool(((start + offset >= 0) & (start + offset < length)).all())
+        and not any(torch.equal(start + offset, at) for at in roles.values())
+    ]

@@ -10,12 +10,11 @@ logits there, the site works and is merely `dead` in this model.
 """
 
 import copy
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from mixerscope.artifacts.self_test import SelfTest, SiteTest
 from mixerscope.errors import SelfTestFailed, SiteFiredAgain, SiteNeverFired
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.interventions.resume import Resumption, pick, run_and_record, split_site, swap
@@ -35,43 +34,6 @@ TF32_TOLERANCE = 1e-2
 """The same for float32 on a GPU that rounds the factors of matrix products to 10 bits, 5e-4 each: the two runs multiply
 in other orders and shapes, and what they round differently passes through two blocks. An edit that went astray differs
 by a tenth and more."""
-
-
-@dataclass(frozen=True)
-class SiteTest:
-    site: str
-    fires: bool
-    identity_exact: bool
-    noise_moves_later: bool
-    noise_moves_earlier: bool
-    resume_error: float
-    """Largest difference of logits, noise in place, between running on from the site and the whole forward pass,
-    relative to the largest logit."""
-    dead: bool = False
-    """Noise reached the logits only in a copy with random weights: this model does not use the component."""
-
-    def failure(self, tolerance: float) -> str | None:
-        if not self.fires:
-            return "it never fires, or fires more than once"
-        if not self.identity_exact:
-            return "writing back its own activation changes the logits"
-        if not self.noise_moves_later:
-            return "noise there changes no logit, so an edit is thrown away"
-        if self.noise_moves_earlier:
-            return "noise there changes logits of earlier positions, so the model is not causal"
-        if not self.resume_error <= tolerance:
-            return f"running on from it differs from the whole forward pass by {self.resume_error:.2g}"
-        return None
-
-
-@dataclass(frozen=True)
-class SelfTest:
-    sites: tuple[SiteTest, ...]
-    documents: int
-    tolerance: float
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def self_test(model: Model, pairs: Pairs, sites: list[str]) -> SelfTest:

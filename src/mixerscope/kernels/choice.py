@@ -48,6 +48,8 @@ DOCUMENTS = 32
 _lock = threading.RLock()
 _chosen: dict[tuple, str] = {}
 _used: dict[str, dict[str, None]] = {}
+_watches: dict[tuple[str, int], "Watch"] = {}
+_of_thread = threading.local()
 _warned: set[str] = set()
 _plain_wanted = 0
 
@@ -71,6 +73,8 @@ def body(
     """
     verdict = _reason_for_plain(inputs) or _verdict(name, sample or inputs, plain, changes, tolerance)
     _used.setdefault(name, {}).setdefault(verdict)
+    if _watches and (watch := _watches.get(_place(inputs))) is not None:
+        watch.seen.setdefault(name, {}).setdefault(verdict)
     return _kernel(name) if verdict == KERNEL else plain
 
 
@@ -99,6 +103,52 @@ def switched(to: Literal["auto", "plain"]) -> Iterator[None]:
 def used() -> dict[str, str]:
     """What each operator that ran in this process ran as: `kernel`, or `plain` and why; both if shapes differed."""
     return {name: "; ".join(verdicts) for name, verdicts in sorted(_used.items())}
+
+
+class Watch:
+    """What operators ran as in one thread, or on the streams that it works on: gradients are computed in other threads,
+    but on the stream of what they are the gradients of."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, dict[str, None]] = {}
+        self.places: list[tuple[str, int]] = []
+
+    def at(self, place: tuple[str, int]) -> None:
+        self.places.append(place)
+        _watches[place] = self
+
+    def used(self) -> dict[str, str]:
+        """As `used`, of this watch alone."""
+        return {name: "; ".join(verdicts) for name, verdicts in sorted(self.seen.items())}
+
+
+@contextmanager
+def watched() -> Iterator[Watch]:
+    """Notes what operators run as in this thread, whatever runs in others."""
+    watch, before = Watch(), getattr(_of_thread, "watch", None)
+    watch.at(("thread", threading.get_ident()))
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        watch.at(("stream", torch.cuda.current_stream().cuda_stream))
+    _of_thread.watch = watch
+    try:
+        yield watch
+    finally:
+        _of_thread.watch = before
+        for place in watch.places:
+            if _watches.get(place) is watch:
+                del _watches[place]
+
+
+def watch_stream(stream: "torch.cuda.Stream") -> None:
+    """What runs on this stream from now on is this thread's work too."""
+    watch = getattr(_of_thread, "watch", None)
+    if watch is not None:
+        watch.at(("stream", stream.cuda_stream))
+
+
+def _place(inputs: Sequence[Any]) -> tuple[str, int]:
+    on_gpu = any(isinstance(x, Tensor) and x.is_cuda for x in inputs)
+    return ("stream", torch.cuda.current_stream().cuda_stream) if on_gpu else ("thread", threading.get_ident())
 
 
 def _reason_for_plain(inputs: Sequence[Any]) -> str | None:

@@ -35,11 +35,11 @@ class Attention(Mixer):
         self.heads, self.relative = heads, relative
         self.qkv_proj = nn.Linear(width, 3 * width, bias=False)
         self.out_proj = nn.Linear(width, width)
-        self.q = Site()  # [b, t, h, d_h], before any rotation
-        self.k = Site()  # [b, t, h, d_h], before any rotation
-        self.v = Site()  # [b, t, h, d_h]
-        self.pattern = Site()  # [b, t, h, t]: document, query position, head, key position
-        self.heads_out = Site()  # [b, t, h, d_h]
+        self.q = Site(heads=self.heads)  # [b, t, h, d_h], before any rotation
+        self.k = Site(heads=self.heads)  # [b, t, h, d_h], before any rotation
+        self.v = Site(heads=self.heads)  # [b, t, h, d_h]
+        self.pattern = Site(heads=self.heads)  # [b, t, h, t]: document, query position, head, key position
+        self.heads_out = Site(heads=self.heads)  # [b, t, h, d_h]
 
     @classmethod
     def order_blind(cls, options: Mapping[str, Any]) -> bool:

@@ -42,6 +42,9 @@ class Move:
 class Mixer(nn.Module):
     """Base of all mixers. Options are keyword-only arguments of `__init__`, after the positional `width`."""
 
+    revision: ClassVar[int] = 1
+    """Raised when what the mixer computes or a default changes, so that runs of before keep their ids and new ones get
+    others."""
     block_norm: ClassVar[Literal["layer", "rms", "none"]] = "layer"
     """Normalisation of the block this mixer is published with."""
     block_mlp: ClassVar[bool] = True

@@ -44,11 +44,11 @@ class DeltaNet(Mixer):
             self.conv_out = Site()  # [b, t, 3 d]: q, k, v before the activation
         else:
             self.moves = self.moves[1:]
-        self.q = Site()  # [b, t, h, d_h], of unit length
-        self.k = Site()  # [b, t, h, d_h], of unit length
-        self.v = Site()  # [b, t, h, d_h]
-        self.beta = Site()  # [b, t, h]
-        self.heads_out = Site()  # [b, t, h, d_h], before the norm
+        self.q = Site(heads=self.heads)  # [b, t, h, d_h], of unit length
+        self.k = Site(heads=self.heads)  # [b, t, h, d_h], of unit length
+        self.v = Site(heads=self.heads)  # [b, t, h, d_h]
+        self.beta = Site(heads=self.heads)  # [b, t, h]
+        self.heads_out = Site(heads=self.heads)  # [b, t, h, d_h], before the norm
 
     def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         init_linears(self, rng, rule)

@@ -59,13 +59,13 @@ class GatedDeltaNet(Mixer):
             self.conv_out = Site()  # [b, t, 2d + values], before the activation
         else:
             self.moves = self.moves[1:]
-        self.q = Site()  # [b, t, h, c], of length one
-        self.k = Site()  # [b, t, h, c], of length one
-        self.v = Site()  # [b, t, h, e]
-        self.beta = Site()  # [b, t, h]
-        self.decay = Site()  # [b, t, h], before softplus: whatever is written here, memory cannot grow
+        self.q = Site(heads=self.heads)  # [b, t, h, c], of length one
+        self.k = Site(heads=self.heads)  # [b, t, h, c], of length one
+        self.v = Site(heads=self.heads)  # [b, t, h, e]
+        self.beta = Site(heads=self.heads)  # [b, t, h]
+        self.decay = Site(heads=self.heads)  # [b, t, h], before softplus: whatever is written here, memory cannot grow
         self.gate = Site()  # [b, t, values], before the activation
-        self.delta_out = Site()  # [b, t, h, e]
+        self.delta_out = Site(heads=self.heads)  # [b, t, h, e]
 
     def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """As in the authors' release: linear layers Xavier uniform with gain 2^-2.5 (each of q, k and v on its own),

@@ -44,12 +44,12 @@ class GLA(Mixer):
         self.g_proj = nn.Linear(width, width, bias=False)
         self.norm = nn.RMSNorm(width // heads, eps=NORM_EPSILON)
         self.out_proj = nn.Linear(width, width, bias=False)
-        self.q = Site()  # [b, t, h, c]
-        self.k = Site()  # [b, t, h, c]
-        self.v = Site()  # [b, t, h, e]
-        self.decay = Site()  # [b, t, h, c], before the sigmoid: whatever is written here, memory cannot grow
+        self.q = Site(heads=self.heads)  # [b, t, h, c]
+        self.k = Site(heads=self.heads)  # [b, t, h, c]
+        self.v = Site(heads=self.heads)  # [b, t, h, e]
+        self.decay = Site(heads=self.heads)  # [b, t, h, c], before the sigmoid: memory cannot grow, whatever it is
         self.gate = Site()  # [b, t, d], before the activation
-        self.attention_out = Site()  # [b, t, h, e]
+        self.attention_out = Site(heads=self.heads)  # [b, t, h, e]
 
     def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """As in the authors' release: every linear layer Xavier uniform with gain 2^-2.5."""

@@ -56,8 +56,8 @@ class H3(Mixer):
         self.k = Site()  # [b, t, d], before the shift model
         self.v = Site()  # [b, t, d]
         self.shift_out = Site()  # [b, t, d]
-        self.kv = Site()  # [b, t, h, c, c]: head, channel of k, channel of v
-        self.ssm_out = Site()  # [b, t, h, c, c]
+        self.kv = Site(heads=heads)  # [b, t, h, c, c]: head, channel of k, channel of v
+        self.ssm_out = Site(heads=heads)  # [b, t, h, c, c]
         self.heads_out = Site()  # [b, t, d]
 
     def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:

@@ -51,10 +51,10 @@ class Mamba2(Mixer):
             self.conv_out = Site()  # [b, t, e + 2n], before the activation
         else:
             self.moves = self.moves[1:]
-        self.x = Site()  # [b, t, h, e / h]
+        self.x = Site(heads=self.heads)  # [b, t, h, e / h]
         self.b = Site()  # [b, t, n]
         self.c = Site()  # [b, t, n]
-        self.dt = Site()  # [b, t, h]
+        self.dt = Site(heads=self.heads)  # [b, t, h]
         self.gate = Site()  # [b, t, e], before the activation
         self.scan_out = Site()  # [b, t, e], the skip term included
 

@@ -39,11 +39,11 @@ class RetNet(Mixer):
         self.v_proj = nn.Linear(width, expand_v * width, bias=False)
         self.g_proj = nn.Linear(width, expand_v * width, bias=False)
         self.out_proj = nn.Linear(expand_v * width, width, bias=False)
-        self.q = Site()  # [b, t, h, c], before the rotation
-        self.k = Site()  # [b, t, h, c], before the rotation
-        self.v = Site()  # [b, t, h, e]
+        self.q = Site(heads=self.heads)  # [b, t, h, c], before the rotation
+        self.k = Site(heads=self.heads)  # [b, t, h, c], before the rotation
+        self.v = Site(heads=self.heads)  # [b, t, h, e]
         self.gate = Site()  # [b, t, h e], before the activation
-        self.retention_out = Site()  # [b, t, h, e]
+        self.retention_out = Site(heads=self.heads)  # [b, t, h, e]
 
     def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """As in the official code: Xavier uniform with gain 2^-2.5, the output projection with gain 1."""

@@ -56,13 +56,13 @@ class RWKV7(Mixer):
         self.norm_bias = nn.Parameter(torch.empty(width))
         self.out_proj = nn.Linear(width, width, bias=False)
         self.shifted = Site()  # [b, t, d]: the input of the position before
-        self.r = Site()  # [b, t, h, c]
-        self.k = Site()  # [b, t, h, c]: u_t, before it is split into n_t and k_t
-        self.v = Site()  # [b, t, h, c]
-        self.decay = Site()  # [b, t, h, c], before the sigmoid: whatever is written here, memory cannot grow
-        self.rate = Site()  # [b, t, h, c]: a_t
+        self.r = Site(heads=self.heads)  # [b, t, h, c]
+        self.k = Site(heads=self.heads)  # [b, t, h, c]: u_t, before it is split into n_t and k_t
+        self.v = Site(heads=self.heads)  # [b, t, h, c]
+        self.decay = Site(heads=self.heads)  # [b, t, h, c], before the sigmoid: memory cannot grow, whatever it is
+        self.rate = Site(heads=self.heads)  # [b, t, h, c]: a_t
         self.gate = Site()  # [b, t, d]
-        self.delta_out = Site()  # [b, t, h, c]
+        self.delta_out = Site(heads=self.heads)  # [b, t, h, c]
 
     @torch.no_grad()
     def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:

@@ -28,11 +28,11 @@ class SlidingWindow(Mixer):
         self.heads, self.window = heads, window
         self.qkv_proj = nn.Linear(width, 3 * width, bias=False)
         self.out_proj = nn.Linear(width, width)
-        self.q = Site()  # [b, t, h, d_h]
-        self.k = Site()  # [b, t, h, d_h]
-        self.v = Site()  # [b, t, h, d_h]
-        self.pattern = Site()  # [b, t, h, t]: document, query position, head, key position
-        self.heads_out = Site()  # [b, t, h, d_h]
+        self.q = Site(heads=self.heads)  # [b, t, h, d_h]
+        self.k = Site(heads=self.heads)  # [b, t, h, d_h]
+        self.v = Site(heads=self.heads)  # [b, t, h, d_h]
+        self.pattern = Site(heads=self.heads)  # [b, t, h, t]: document, query position, head, key position
+        self.heads_out = Site(heads=self.heads)  # [b, t, h, d_h]
 
     def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         init_linears(self, rng, rule)

@@ -1,5 +1,23 @@
-"""The models that are trained and taken apart."""
+"""The models that are trained and patched."""
 
-from mixerscope.model.backbone import Block, Model, at_positions, build_model, load_weights, parameter_count
+from mixerscope.model.backbone import (
+    Block,
+    Model,
+    at_positions,
+    build_model,
+    load_weights,
+    parameter_count,
+    state_size,
+    trained_models,
+)
 
-__all__ = ["Block", "Model", "at_positions", "build_model", "load_weights", "parameter_count"]
+__all__ = [
+    "Block",
+    "Model",
+    "at_positions",
+    "build_model",
+    "load_weights",
+    "parameter_count",
+    "state_size",
+    "trained_models",
+]

@@ -1,6 +1,7 @@
 """The backbone all architectures share: embeddings, blocks with a residual stream, a tied head, sites everywhere."""
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -189,6 +190,23 @@ def build_model(spec: ModelSpec, vocab_size: int, seed: int) -> Model:
 def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
     """Strict: every parameter must be given, and nothing else."""
     model.load_state_dict(dict(weights), strict=True)
+
+
+def trained_models(
+    spec: ModelSpec, vocab_size: int, weights: Sequence[Mapping[str, Any]], device: str = "cpu"
+) -> list["Model"]:
+    """Models of one shape with these weights, where they will be looked at."""
+    models: list[Model] = []
+    for one in weights:
+        # Initialising takes longer than copying, and what it gives is overwritten.
+        models.append(copy.deepcopy(models[0]) if models else build_model(spec, vocab_size, 0))
+        load_weights(models[-1], one)
+    return [model.to(device).eval() for model in models]
+
+
+def state_size(model: "Model", length: int) -> int:
+    """Numbers per document that the model carries on after `length` positions."""
+    return sum(block.mixer.state_size(length) for block in model.layers())
 
 
 def parameter_count(model: nn.Module) -> int:

@@ -5,19 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mixerscope.analysis.rules import NOT_LEARNED, NOT_RETRIEVAL, OTHER
-from mixerscope.report.data import DIVERGED, ModelResult, TaskGroup
+from mixerscope.report.data import DIVERGED, UNJUDGED, UNPATCHED, ModelResult, TaskGroup
 from mixerscope.report.numbers import percent
 
 SAME_ACCURACY = 0.05
 """Models whose accuracies lie within this of each other are said to have the same accuracy."""
-GLOSS = {
-    "induction": "the association is stored at the value, then retrieved",
-    "direct retrieval": "one block goes from the key straight to the query",
-    "association one step later": "the association is stored at the token after the value, then retrieved",
-    "value copy": "the value is copied to the query; how it was found is for the key to tell",
-    OTHER: "a route that has no name yet",
-}
-"""Mechanisms in plain words."""
+UNNAMED = "a route that has no name yet"
+"""What 'other' means; mechanisms with a name are explained by their task."""
 NAMED_AT_MOST = 4
 """Models that a sentence lists by name; more are counted by architecture."""
 
@@ -38,13 +32,13 @@ def finding(group: TaskGroup) -> Finding:
         else:
             unnamed[model.mechanism].append(model)
     details = [
-        f"{_names(models)}: {' → '.join(route)} ({': '.join([mechanism, *_gloss(mechanism)])})."
+        f"{_names(models)}: {' → '.join(route)} ({': '.join(filter(None, [mechanism, gloss(models[0], mechanism)]))})."
         for (mechanism, route), models in by_route.items()
     ]
     named = [model for models in by_route.values() for model in models]
-    if named:
-        details.append(_accuracy_sentence(named))
-    details += [f"{_names(models)}: {mechanism}." for mechanism, models in unnamed.items()]
+    if accuracies := _accuracies(named):
+        details.append(f"Accuracy on fresh documents: {_span(accuracies)}.")
+    details += [f"{_names(models)}: {mechanism}{_how_well(models)}." for mechanism, models in unnamed.items()]
     if any(len({v.mechanism for v in model.verdicts}) > 1 for model in group.models):
         details.append("Corrupting another slot gives another verdict; see the cards.")
     return Finding(_headline(list(by_route), named, unnamed), tuple(details))
@@ -63,12 +57,18 @@ def _headline(
     routes: list[tuple[str, tuple[str, ...]]], named: list[ModelResult], unnamed: dict[str, list[ModelResult]]
 ) -> str:
     if not named:
-        if set(unnamed) == {NOT_LEARNED}:
-            return "Not learned" if len(unnamed[NOT_LEARNED]) == 1 else "No model learned the task"
+        if set(unnamed) == {NOT_LEARNED} and len(unnamed[NOT_LEARNED]) == 1:
+            return "Not learned"
+        if NOT_LEARNED in unnamed and set(unnamed) <= {NOT_LEARNED, DIVERGED}:
+            return "No model learned the task"
         if set(unnamed) == {NOT_RETRIEVAL}:
             return "Solved without retrieval"
         if set(unnamed) == {DIVERGED}:
             return "Training diverged"
+        if set(unnamed) == {UNPATCHED}:
+            return "The model cannot be patched" if len(unnamed[UNPATCHED]) == 1 else "No model can be patched"
+        if set(unnamed) == {UNJUDGED}:
+            return "Trained and not judged"
         return "No mechanism could be named"
     if len(routes) > 1:
         return (
@@ -85,9 +85,9 @@ def _headline(
     return f"{what}: {mechanism}"
 
 
-def _gloss(mechanism: str) -> list[str]:
-    """Nothing for a mechanism that a later version has named."""
-    return [GLOSS[_kind(mechanism)]] if _kind(mechanism) in GLOSS else []
+def gloss(model: ModelResult, mechanism: str) -> str:
+    """A mechanism in plain words; empty where the task has none for it."""
+    return UNNAMED if _kind(mechanism) == OTHER else model.glosses.get(mechanism, "")
 
 
 def _kind(mechanism: str) -> str:
@@ -96,23 +96,28 @@ def _kind(mechanism: str) -> str:
 
 
 def _accuracies(models: Sequence[ModelResult]) -> list[float]:
-    return [model.accuracy.value for model in models if model.accuracy]
+    return [value for model in models if (value := model.any_accuracy) is not None]
 
 
 def _same_accuracy(models: Sequence[ModelResult]) -> bool:
     found = _accuracies(models)
-    return max(found) - min(found) <= SAME_ACCURACY
+    return max(found, default=0) - min(found, default=0) <= SAME_ACCURACY
 
 
-def _accuracy_sentence(models: Sequence[ModelResult]) -> str:
-    found = _accuracies(models)
-    low, high = percent(min(found)), percent(max(found))
-    return f"Accuracy on fresh documents: {low if low == high else f'{low} to {high}'}."
+def _span(values: Sequence[float]) -> str:
+    low, high = percent(min(values)), percent(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _how_well(models: Sequence[ModelResult]) -> str:
+    """What is known of models without a verdict: how well they do."""
+    found = _accuracies([model for model in models if not model.verdicts])
+    return f", at an accuracy of {_span(found)}" if found else ""
 
 
 def _names(models: Sequence[ModelResult]) -> str:
     names = [model.label for model in models]
     if len(names) > NAMED_AT_MOST:
-        counts = Counter(model.run.spec.model.architecture for model in models)
+        counts = Counter(model.architecture for model in models)
         names = [f"{architecture} x{count}" for architecture, count in counts.items()]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

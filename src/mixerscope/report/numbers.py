@@ -1,6 +1,7 @@
 """Numbers as the page writes them."""
 
 import json
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 
@@ -31,7 +32,9 @@ def tiny(value: float) -> str:
 
 
 def pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    """JSON that people can read, of an artifact or of plain data."""
+    data = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    return json.dumps(data, indent=2, ensure_ascii=False)
 
 
 FILTERS = {

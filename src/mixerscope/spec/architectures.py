@@ -1,7 +1,7 @@
 """Architectures: which mixer sits in which layer. A mixer's own name means that mixer in every layer."""
 
 from abc import abstractmethod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
@@ -26,6 +26,10 @@ class LayerSpec(Spec):
 
 class Architecture(Spec):
     """A layer pattern. Its fields are its options."""
+
+    revision: ClassVar[int] = 1
+    """Raised when the layers it gives or a default changes, so that runs of before keep their ids and new ones get
+    others."""
 
     @abstractmethod
     def layer(self, index: int) -> LayerSpec:

@@ -1,14 +1,15 @@
-"""Dotted paths into a run spec, such as `train.lr` or `model.options.d_state`: which exist, and how to set one."""
+"""Dotted paths into a run spec, such as `train.lr`, `model.options.d_state` or `stages.patch.documents`: which exist,
+and how to set one."""
 
 import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mixerscope.errors import UnknownName, UserError
-from mixerscope.registry import ARCHITECTURES, MIXERS, TASKS
+from mixerscope.registry import ARCHITECTURES, MIXERS, STAGES, TASKS
 from mixerscope.spec.base import Spec
 from mixerscope.spec.options import options_model
-from mixerscope.spec.run import RunSpec, task_object
+from mixerscope.spec.run import USUAL_STAGES, RunSpec, task_object
 
 FIRST = ("task", "task.name", "model", "model.architecture")
 """Which other paths exist depends on these, so they are set before the rest."""
@@ -24,6 +25,8 @@ def valid_paths(data: Mapping[str, Any]) -> list[str]:
     architecture = model.get("architecture") if isinstance(model, Mapping) else None
     if isinstance(architecture, str):
         paths += [f"model.options.{option}" for option in _option_names(architecture)]
+    for stage in STAGES.names():
+        paths += [f"stages.{stage}", *_fields(STAGES.load(stage), f"stages.{stage}.")]
     return paths
 
 
@@ -79,6 +82,9 @@ def _change_architecture(data: dict[str, Any], architecture: Any) -> None:
 def _put(data: dict[str, Any], path: str, value: Any) -> None:
     *parents, last = path.split(".")
     here: Any = data
+    if parents[:1] == ["stages"]:  # those that are there stay
+        given = data.get("stages", USUAL_STAGES)
+        data["stages"] = {name: {} for name in given} if isinstance(given, list | tuple) else given
     for depth, part in enumerate(parents):
         inner = here.setdefault(part, {})
         if part == "task" and isinstance(inner, str):

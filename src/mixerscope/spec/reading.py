@@ -1,10 +1,15 @@
 """What people type or keep in a file, read as data; every mistake is a `UserError`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mixerscope.errors import UserError
+from mixerscope.registry import looks_like_reference, use
+
+NAMES_CODE = ("model.architecture", "task", "task.name")
+"""Settings whose value may be a class in a file, where a person typed it; a file may not name code to run."""
 
 
 def parse_settings(words: list[str] | None) -> dict[str, Any]:
@@ -19,6 +24,26 @@ def parse_settings(words: list[str] | None) -> dict[str, Any]:
         except json.JSONDecodeError:
             settings[path] = text
     return settings
+
+
+def typed_settings(words: list[str] | None) -> dict[str, Any]:
+    """The settings of `--set`, with classes outside (`model.architecture=mine.py:Mine`) made known."""
+    settings = parse_settings(words)
+    for path in NAMES_CODE:
+        if isinstance(value := settings.get(path), str):
+            settings[path] = typed_name(value)
+    return settings
+
+
+def typed_name(text: str) -> str:
+    """The name of a component that a person typed: the text itself, or `file.py:Class`, which is imported."""
+    return use(text) if looks_like_reference(text) else text
+
+
+def use_all(references: Sequence[str] | None) -> None:
+    """Makes classes outside known that a person named with `--use`."""
+    for reference in references or ():
+        use(reference)
 
 
 def read_data_file(path: Path, what: str, hint: str = "") -> Any:

@@ -1,6 +1,7 @@
-"""What one run is: a task, a model, how it is trained and how it is taken apart. Its hash is its name."""
+"""What one run is: a training (task, model, how it is trained, seeds), which names it, and the stages wanted of it."""
 
-from typing import Annotated, Any, Literal, Self
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -10,15 +11,19 @@ from pydantic import (
     PlainSerializer,
     PositiveFloat,
     PositiveInt,
-    field_validator,
     model_validator,
 )
 
-from mixerscope.registry import MIXERS, TASKS
+from mixerscope.errors import UnknownName
+from mixerscope.registry import MIXERS, OBJECTIVES, STAGES, TASKS
 from mixerscope.spec.architectures import LayerSpec, resolve_layers
-from mixerscope.spec.base import Spec, digest
+from mixerscope.spec.base import Spec
+from mixerscope.spec.identity import id_of, stage_identity, training_identity
 
-SPEC_VERSION = 1
+USUAL_OBJECTIVE = "answer"
+"""What is minimised unless a spec says otherwise; it has no settings, and changes with the trainer's revision."""
+USUAL_STAGES = ("patch", "judge")
+"""What is done with a trained model unless a spec says otherwise."""
 
 
 def task_object(text: str) -> dict[str, Any]:
@@ -47,8 +52,53 @@ def _dump_task(task: Spec) -> dict[str, Any]:
     return {"name": TASKS.name_of(type(task)), **task.model_dump(mode="json")}
 
 
+def _load_objective(value: Any) -> Any:
+    if isinstance(value, str):
+        value = {"name": value}
+    if isinstance(value, dict):
+        if not isinstance(value.get("name"), str):
+            raise ValueError(f"an objective needs a 'name' that is text, got {value.get('name')!r}")
+        fields = {key: field for key, field in value.items() if key != "name"}
+        value = OBJECTIVES.load(value["name"]).model_validate(fields)
+    if value is not None and not isinstance(value, Spec):
+        raise ValueError(f"an objective is a name or an object with a 'name', got {value!r}")
+    # One way of writing it: what is minimised anyway is left out.
+    return None if value is None or OBJECTIVES.name_of(type(value)) == USUAL_OBJECTIVE else value
+
+
+def _dump_objective(objective: Spec | None) -> dict[str, Any] | None:
+    if objective is None:
+        return None
+    return {"name": OBJECTIVES.name_of(type(objective)), **objective.model_dump(mode="json")}
+
+
+def _load_stages(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        value = {name: {} for name in value}
+    if not isinstance(value, dict):
+        raise ValueError(f"stages are names, or an object from names to settings, got {value!r}")
+    return {name: _load_stage(name, settings) for name, settings in value.items()}
+
+
+def _load_stage(name: Any, settings: Any) -> Any:
+    if not isinstance(name, str):
+        raise ValueError(f"a stage's name is text, got {name!r}")
+    if isinstance(settings, Spec):
+        return settings
+    if not isinstance(settings, dict):
+        raise ValueError(f"{name}: a stage's settings are an object, got {settings!r}")
+    return STAGES.load(name).model_validate(settings)
+
+
+def _dump_stages(stages: dict[str, Spec]) -> dict[str, Any]:
+    return {name: stage.model_dump(mode="json") for name, stage in stages.items()}
+
+
 class ModelSpec(Spec):
     """A backbone and the mixers in it."""
+
+    revision: ClassVar[int] = 1
+    """Of the backbone; raised when what it computes or a default here changes."""
 
     architecture: str
     """A mixer's name, or the name of a layer pattern; `mixerscope ls architectures`."""
@@ -72,17 +122,28 @@ class ModelSpec(Spec):
         if not isinstance(layers, int) or layers < 1 or not isinstance(data.get("options", {}), dict):
             return data
         options, plan = resolve_layers(data["architecture"], data.get("options", {}), layers)
-        wants_positions = any(MIXERS.load(layer.mixer).order_blind(layer.options) for layer in plan)
-        default = "learned" if wants_positions else "none"
-        return {"positions": default, **data, "options": options}
+        return {"positions": _usual_positions(plan), **data, "options": options}
+
+    @property
+    def usual_positions(self) -> str:
+        """What `positions` is where nobody says."""
+        return _usual_positions(self.layer_specs())
 
     def layer_specs(self) -> list[LayerSpec]:
         """The blocks, first to last, with every option written out."""
         return resolve_layers(self.architecture, self.options, self.layers)[1]
 
 
+def _usual_positions(layers: list[LayerSpec]) -> str:
+    blind = any(MIXERS.load(layer.mixer).order_blind(layer.options) for layer in layers)
+    return "learned" if blind else "none"
+
+
 class TrainSpec(Spec):
     """How the model is trained. The defaults are the published setting for associative recall."""
+
+    revision: ClassVar[int] = 1
+    """Of the trainer; raised when what it computes or a default here changes."""
 
     steps: PositiveInt = 50_016
     batch_size: PositiveInt = 32
@@ -99,56 +160,75 @@ class TrainSpec(Spec):
     eval_documents: PositiveInt = 320
     stop_at_accuracy: float | None = Field(default=None, gt=0, le=1)
     """Ends training at the first evaluation on the dev set that reaches this accuracy."""
-
-
-class InterventionSpec(Spec):
-    """Which counterfactuals are made and how many documents measure them."""
-
-    documents: PositiveInt = 320
-    slots: tuple[str, ...] = ()
-    """Which tokens of the document are changed, one at a time; left out, the first slot of the task."""
-    symbols: Literal["query-class", "slot-class"] = "query-class"
-    """What the changed token becomes: a symbol of the query's class (as published) or of the slot's own class."""
-    avoid_present: bool = False
-    """Whether the new symbol must be absent from the document."""
-    also_at: tuple[str, ...] = ()
-    """Places to edit beside the roles of the documents: `value+2`, `pos:7`, or several at once such as `key&value`."""
-    batch_documents: PositiveInt = 64
-    """Documents in memory at once on a CPU; changes no result beyond float rounding. A GPU takes what fits."""
-    emergence: NonNegativeInt = 0
-    """At how many log-spaced steps of training the route is measured as well; 0 for none."""
-
-    @field_validator("slots", "also_at")
-    @classmethod
-    def _each_once(cls, named: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(named)) < len(named):
-            raise ValueError(f"each is named once, got {', '.join(named)}")
-        return named
+    objective: Annotated[Any, BeforeValidator(_load_objective), PlainSerializer(_dump_objective)] = None
+    """What is minimised, a name or an object with `name` and its fields; left out: the answer's cross-entropy."""
 
 
 class RunSpec(Spec):
-    """One model on one task, trained and taken apart."""
+    """One training, and what is to be done with the model that it gives."""
 
-    version: Literal[1] = SPEC_VERSION
+    version: Literal[2] = 2
+    """Of this format."""
     task: Annotated[Any, BeforeValidator(_load_task), PlainSerializer(_dump_task)]
     """A task's name (`ar`, or `atr:paper` for a preset), or an object with `name` and the task's own fields."""
     model: ModelSpec
+    """The architecture and its size."""
     train: TrainSpec = TrainSpec()
-    interventions: InterventionSpec = InterventionSpec()
+    """Steps, learning rate, documents."""
     seed: NonNegativeInt = 0
     """Fixes the initialisation."""
     data_seed: NonNegativeInt = 0
     """Fixes the documents, their order and the counterfactuals."""
+    stages: Annotated[dict[str, Any], BeforeValidator(_load_stages), PlainSerializer(_dump_stages)] = Field(
+        default=USUAL_STAGES, validate_default=True
+    )
+    """What is done with the trained model: names of stages, or an object from names to settings. They do not change
+    the run's id: each analysis has an id of its own."""
 
     @model_validator(mode="after")
-    def _write_slots_out(self) -> Self:
-        """The resolved spec names the slots, so that leaving them out and writing them give the same id."""
-        if not self.interventions.slots:
-            filled = self.interventions.changed(slots=self.task.slots[:1])
-            object.__setattr__(self, "interventions", filled)  # the one moment before a spec is frozen
+    def _fit_the_task(self) -> Self:
+        fitted = {name: stage.for_task(self.task) for name, stage in self.stages.items()}
+        object.__setattr__(self, "stages", _in_order(fitted))  # the one moment before a spec is frozen
         return self
 
-    @property
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What tells this training from any other, as JSON."""
+        return training_identity(self)
+
+    @cached_property
     def run_id(self) -> str:
-        """Hash of the resolved spec: a default written out or left out gives the same id."""
-        return digest(self.model_dump(mode="json"))[:12]
+        """The training's id: a default written out or left out gives the same one, and so do other stages."""
+        return id_of(self.identity)
+
+    def stage_identity(self, name: str) -> dict[str, Any]:
+        """What tells one analysis from others of the same run."""
+        if name not in self.stages:
+            raise UnknownName("stage of this run", name, self.stages)
+        stage = self.stages[name]
+        return stage_identity(name, stage, {need: self.stage_id(need) for need in stage.needs})
+
+    def stage_id(self, name: str) -> str:
+        """The id of one analysis: the same for every run with these settings."""
+        return id_of(self.stage_identity(name))
+
+    def training(self) -> dict[str, Any]:
+        """The training alone, in full, as JSON."""
+        return self.model_dump(mode="json", exclude={"stages"})
+
+
+def _in_order(stages: dict[str, Any]) -> dict[str, Any]:
+    """The stages with those first that others need."""
+    ordered: dict[str, Any] = {}
+
+    def put(name: str, asked_by: str) -> None:
+        if name not in stages:
+            raise ValueError(f"the stage {asked_by!r} needs the stage {name!r}, which is not asked for")
+        if name not in ordered:
+            for need in stages[name].needs:
+                put(need, name)
+            ordered[name] = stages[name]
+
+    for name in stages:
+        put(name, name)
+    return ordered

@@ -1,19 +1,20 @@
-"""Files that are either whole or absent, and known by their hash. Everything written is JSON, JSONL or safetensors."""
+"""Files that are either whole or absent, and known by their hash."""
 
 import hashlib
 import json
 import os
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mixerscope.errors import CorruptFile, UserError
 
-if TYPE_CHECKING:  # `mixerscope ls runs` reads JSON only and should not wait for torch
-    from torch import Tensor
-
+TEMPORARY = 8
+"""Letters that a file's name ends in while it is being written."""
+HEAD = 4096
+"""Bytes of a file that tell whose it is."""
 _UMASK = threading.Lock()
 """The mask can only be read by setting it; of two threads in between, one would leave it at zero for good."""
 
@@ -48,12 +49,6 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     write_bytes(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode())
 
 
-def write_tensors(path: Path, tensors: Mapping[str, "Tensor"]) -> None:
-    import safetensors.torch
-
-    write_bytes(path, safetensors.torch.save({name: t.contiguous() for name, t in tensors.items()}))
-
-
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
@@ -68,18 +63,20 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         raise CorruptFile(f"{path} is not JSON lines: {error}") from error
 
 
-def read_tensors(path: Path) -> dict[str, "Tensor"]:
-    import safetensors
-    import safetensors.torch
+def sha256_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
+
+def claim(path: Path, ours: Callable[[bytes], bool]) -> None:
+    """Refuses to overwrite a file that is not ours, as `ours` tells from its first bytes, or no regular file at all."""
+    if not path.exists() and not path.is_symlink():
+        return
     try:
-        return safetensors.torch.load(path.read_bytes())
-    except safetensors.SafetensorError as error:
-        raise CorruptFile(f"{path} is not a safetensors file: {error}") from error
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+        head = b"" if path.is_symlink() or not path.is_file() else path.read_bytes()[:HEAD]
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    if not ours(head):
+        raise UserError(f"{path} exists and was not written by mixerscope; give another name or move it elsewhere")
 
 
 def make_folder(path: Path) -> None:

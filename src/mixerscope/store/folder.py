@@ -1,68 +1,240 @@
-"""A run's folder: what is in it, when it counts as finished, and how its bytes are checked."""
+"""Sealed folders: what is in them, when they count as finished, how their bytes are checked.
 
+A folder is what its content says. The seal, written last, names what the folder holds (its kind and id) and the hash
+of every file that we wrote. A folder without a seal is unfinished and is made anew; one whose name, seal and content
+do not agree is refused. What we did not write is neither hashed nor deleted nor overwritten.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal, TypeVar
 
+from mixerscope.artifacts import Artifact, JsonArtifact, Record, StageRecord, Timing
 from mixerscope.errors import CorruptFile, UserError
-from mixerscope.store.files import make_folder, read_json, sha256, write_json
+from mixerscope.spec.identity import id_of
+from mixerscope.store.files import TEMPORARY, make_folder, sha256_of, write_bytes
 
-SEAL = "files.json"
-"""Written last: the hash of every other file. A folder without it is unfinished and is made anew."""
-UNSEALED = {SEAL, "timing.json"}
-"""Wall times differ from run to run; everything else is the same bytes for the same spec on the same machine."""
+A = TypeVar("A", bound=Artifact)
 
 
-class RunFolder:
-    """`<root>/<architecture>-<run id>`."""
+@dataclass(frozen=True)
+class Seal(JsonArtifact):
+    """What a folder holds."""
+
+    file: ClassVar[str] = "seal.json"
+    kind: Literal["training", "stage"]
+    id: str
+    files: dict[str, str]
+    """Name to sha256."""
+    format: Literal[2] = 2
+
+
+PASSING = ".passing"
+"""Beside a file that is to be dropped once all stages are done; with the name of the file behind it."""
+WRITING = ".writing.json"
+"""While a folder is being made: the names it will hold, so that what a kill leaves behind is known to be ours."""
+
+
+class SealedFolder:
+    """A folder whose files are known by their hashes."""
+
+    kind: ClassVar[Literal["training", "stage"]]
+    record: ClassVar[type[Record] | type[StageRecord]]
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path}>"
+
     @property
-    def finished(self) -> bool:
-        return (self.path / SEAL).is_file()
+    def sealed(self) -> bool:
+        return (self.path / Seal.file).is_file()
 
-    def begin(self) -> None:
-        """Makes the folder and removes what an interrupted run of ours left in it."""
+    def seal(self) -> Seal:
+        """What the folder says it holds; refused where its name says otherwise."""
+        try:
+            found = Seal.from_bytes((self.path / Seal.file).read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            raise UserError(f"{self.path} holds no finished run") from None
+        except OSError as error:
+            raise CorruptFile(f"{self.path / Seal.file} cannot be read: {error.strerror}") from error
+        except CorruptFile as error:
+            raise CorruptFile(f"{self.path / Seal.file}: {error}") from error
+        if found.kind != self.kind:
+            raise CorruptFile(f"{self.path} holds a {found.kind}, where a {self.kind} was expected")
+        if self.path.resolve().name.rpartition("-")[2] != found.id:
+            raise CorruptFile(f"{self.path} is misnamed: its seal says that it holds {found.id}; give it its name back")
+        return found
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Makes the folder ready for files of these names. What an interrupted call left is removed, nothing else."""
         make_folder(self.path)
-        (self.path / SEAL).unlink(missing_ok=True)  # first, so that a kill leaves no seal on what is half gone
-        for leftover in self.path.iterdir():
-            if leftover.is_file():
-                leftover.unlink()
+        names = [*names, Seal.file]
+        ours = self._left_behind()
+        for name in names:
+            if (self.path / name).exists() and name not in ours:
+                raise UserError(f"{self.path / name} is in the way and was not written by mixerscope; move it away")
+        write_bytes(self.path / WRITING, json.dumps(sorted({*names, *ours})).encode())
+        (self.path / Seal.file).unlink(missing_ok=True)  # first, so that a kill leaves no seal on what is half gone
+        for name in ours:
+            (self.path / name).unlink(missing_ok=True)
+        for name in {*names, *ours, WRITING}:  # halves of files that a kill left
+            for part in self.path.glob(f".{name}.{'?' * TEMPORARY}"):
+                part.unlink(missing_ok=True)
 
-    def seal(self) -> None:
-        files = sorted(p for p in self.path.iterdir() if p.is_file() and p.name not in UNSEALED)
-        write_json(self.path / SEAL, {p.name: sha256(p) for p in files})
+    def write(self, *artifacts: Artifact) -> None:
+        for artifact in artifacts:
+            write_bytes(self.path / artifact.file, artifact.to_bytes())
 
-    def holds(self, name: str) -> bool:
-        """Whether the run sealed a file of this name."""
-        return self.finished and name in read_json(self.path / SEAL)
+    def close(self, identity: dict[str, Any], names: Iterable[str]) -> None:
+        """Seals the folder with those of the named files that were written."""
+        present = [name for name in names if (self.path / name).is_file()]
+        files = {name: sha256_of((self.path / name).read_bytes()) for name in sorted(present)}
+        write_bytes(self.path / Seal.file, Seal(self.kind, id_of(identity), files).to_bytes())
+        (self.path / WRITING).unlink(missing_ok=True)
 
-    def checked(self, name: str) -> Path:
-        """The path of a file whose bytes are those that were sealed, or `CorruptFile`."""
-        if not self.finished:
-            raise UserError(f"{self.path} holds no finished run")
-        hashes: dict[str, Any] = read_json(self.path / SEAL)
-        path = self.path / name
-        if name not in hashes or not path.is_file():
-            raise CorruptFile(f"{path} is missing")
-        if sha256(path) != hashes[name]:
-            raise CorruptFile(f"{path} has changed since the run wrote it: its hash does not match {SEAL}")
-        return path
+    def drop(self, name: str) -> None:
+        """Takes one file out of a sealed folder; the seal first, so that a kill leaves nothing that is missed."""
+        seal = self.seal()
+        files = {other: sha for other, sha in seal.files.items() if other != name}
+        write_bytes(self.path / Seal.file, Seal(self.kind, seal.id, files).to_bytes())
+        (self.path / name).unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Removes what we wrote, and the folder if nothing else is in it."""
+        self.begin([])
+        (self.path / WRITING).unlink(missing_ok=True)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
+
+    def mark_passing(self, artifact: type[Artifact]) -> None:
+        """Notes that an artifact is kept only until all stages are done."""
+        write_bytes(self.path / f"{PASSING}-{artifact.file}", b"")
+
+    def settle(self, artifact: type[Artifact], keep: bool) -> None:
+        """Drops an artifact that was marked as passing, or takes back the mark; one without a mark stays."""
+        mark = self.path / f"{PASSING}-{artifact.file}"
+        if mark.is_file():
+            if not keep and self.holds(artifact):
+                self.drop(artifact.file)
+            mark.unlink(missing_ok=True)
+
+    def holds(self, artifact: type[Artifact]) -> bool:
+        """Whether the folder was sealed with an artifact of this kind."""
+        return self.sealed and artifact.file in self.seal().files
+
+    def read(self, artifact: type[A]) -> A:
+        """An artifact whose bytes are those that were sealed, or `CorruptFile`."""
+        path = self.path / artifact.file
+        data = self._bytes(artifact.file, self.seal())
+        try:
+            return artifact.from_bytes(data)
+        except CorruptFile as error:
+            raise CorruptFile(f"{path}: {error}") from error
 
     def verify(self) -> None:
-        """Checks every sealed file, so that a damaged one is reported even where nobody reads it."""
-        hashes: dict[str, Any] = read_json(self.path / SEAL)
-        for name in hashes:
-            self.checked(name)
+        """Checks every sealed file, and that the id is that of what the folder says it holds."""
+        seal = self.seal()
+        for name in seal.files:
+            self._bytes(name, seal)
+        record = self.read(self.record)
+        if id_of(record.identity) != seal.id:
+            raise CorruptFile(f"{self.path} is sealed as {seal.id}, but what it holds is {id_of(record.identity)}")
+
+    def _bytes(self, name: str, seal: Seal) -> bytes:
+        path = self.path / name
+        if name not in seal.files or not path.is_file():
+            raise CorruptFile(f"{path} is missing")
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise CorruptFile(f"{path} cannot be read: {error.strerror}") from error
+        if sha256_of(data) != seal.files[name]:
+            raise CorruptFile(f"{path} has changed since the run wrote it: its hash does not match {Seal.file}")
+        return data
+
+    def _left_behind(self) -> set[str]:
+        """Names of files here that an earlier call wrote, finished or not."""
+        names: set[str] = set()
+        if self.sealed:
+            try:
+                names |= {*Seal.from_bytes((self.path / Seal.file).read_bytes()).files, Seal.file, Timing.file}
+            except CorruptFile as error:
+                raise CorruptFile(f"{self.path / Seal.file}: {error}; move the folder elsewhere") from error
+        journal = self.path / WRITING
+        if journal.is_file():
+            try:
+                names |= {str(name) for name in json.loads(journal.read_text())}
+            except (ValueError, TypeError) as error:
+                raise CorruptFile(f"{journal} is not a list of names; remove it") from error
+        return {name for name in names if Path(name).name == name}
+
+
+class StageFolder(SealedFolder):
+    """`<run folder>/<stage>-<id>`."""
+
+    kind = "stage"
+    record = StageRecord
+
+    @property
+    def name(self) -> str:
+        """Of the stage."""
+        return self.path.name.rpartition("-")[0]
+
+
+class RunFolder(SealedFolder):
+    """`<root>/<architecture>-<run id>`: a training, and below it a folder for each analysis of its model."""
+
+    kind = "training"
+    record = Record
+
+    def stage(self, name: str, id: str) -> StageFolder:
+        return StageFolder(self.path / f"{name.replace('/', '-')}-{id}")
+
+    def stages(self) -> list[StageFolder]:
+        """All finished analyses, by name."""
+        if not self.path.is_dir():
+            return []
+        return [folder for path in sorted(self.path.iterdir()) if (folder := StageFolder(path)).sealed]
+
+    def verify(self) -> None:
+        super().verify()
+        for stage in self.stages():
+            stage.verify()
 
 
 def find_runs(root: Path) -> list[RunFolder]:
-    """The finished runs in a folder, itself or one level below, by name."""
+    """The finished trainings in a folder, itself or one level below, by name; a copy of one counts once."""
     if not root.is_dir():
         raise UserError(f"{root} is not a folder")
-    folders = [RunFolder(path) for path in [root, *sorted(root.iterdir())] if path.is_dir()]
-    found = [folder for folder in folders if folder.finished]
-    if not found:
-        raise UserError(f"{root} holds no finished runs; `mixerscope run --out {root} ...` makes one")
-    return found
+    return _each_once(RunFolder(path) for path in [root, *sorted(root.iterdir())] if path.is_dir()) or _none(root)
+
+
+def find_all_runs(root: Path, damaged: list[str]) -> list[RunFolder]:
+    """The same at any depth; what is wrong with folders that are not what they seem is added to `damaged`."""
+    if not root.is_dir():
+        raise UserError(f"{root} is not a folder; `ls runs --out DIR` looks elsewhere")
+    folders = (RunFolder(seal.parent) for seal in sorted(root.rglob(Seal.file)))
+    found = _each_once(folders, damaged)
+    return found if found or damaged else _none(root)
+
+
+def _each_once(folders: Iterable[RunFolder], damaged: list[str] | None = None) -> list[RunFolder]:
+    found: dict[str, RunFolder] = {}
+    for folder in folders:
+        if not folder.sealed or (folder.path / StageRecord.file).is_file():
+            continue
+        try:
+            found.setdefault(folder.seal().id, folder)
+        except CorruptFile as error:
+            if damaged is None:
+                raise
+            damaged.append(str(error))
+    return list(found.values())
+
+
+def _none(root: Path) -> list[RunFolder]:
+    raise UserError(f"{root} holds no finished runs; `mixerscope run --out {root} ...` makes one")

@@ -20,6 +20,7 @@ from dataclasses import asdict
 import torch
 
 from mixerscope.machine import Machine
+from mixerscope.registry import REGISTRIES, use
 from mixerscope.spec import RunSpec, parse
 from mixerscope.sweep.cohorts import Cohort
 
@@ -109,7 +110,8 @@ class Ahead:
         assert process.stdin is not None
         assert process.stdout is not None
         while (cohort := self._next()) is not None:
-            task = {"machine": asdict(self.machine), "runs": [run.model_dump(mode="json") for run in cohort.runs]}
+            runs = [run.model_dump(mode="json") for run in cohort.runs]
+            task = {"machine": asdict(self.machine), "runs": runs, "adopted": adopted()}
             try:
                 process.stdin.write(json.dumps(task) + "\n")
                 process.stdin.flush()
@@ -143,6 +145,12 @@ class Ahead:
             self.ready[cohort.id].set()
 
 
+def adopted() -> list[str]:
+    """Classes outside that a person named in this process, as they were named: the other processes need them too."""
+    entries = [entry for registry in REGISTRIES.values() for entry in registry.entries()]
+    return [entry.target for entry in entries if entry.name == f"local/{entry.target.rpartition(':')[2]}"]
+
+
 ENDED = "the process that compiled it has ended"
 DONE = "done"
 
@@ -157,6 +165,8 @@ def main() -> None:
     for line in sys.stdin:
         task = json.loads(line)
         try:
+            for reference in task["adopted"]:
+                use(reference)
             compile_cohort([parse(RunSpec, run) for run in task["runs"]], Machine(**task["machine"]))
             answer = DONE
         except Exception as error:  # noqa: BLE001 - reported, and the cohort is compiled where it is trained

@@ -1,54 +1,76 @@
-"""What a sweep found: of runs that differ in their learning rate alone, the one that learned best."""
+"""What a sweep found: of runs that differ in their learning rate alone, the one that learned best.
 
+All of it is read from stored results; no model is built, and none of the components need be at hand.
+"""
+
+import copy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mixerscope.runs import RunResult, load_run, run_folder
-from mixerscope.spec import RunSpec
+from mixerscope.artifacts import Scores, Verdicts
+from mixerscope.results import RunResult, load_run, run_folder
+from mixerscope.runs import is_finished
+from mixerscope.spec import RunSpec, id_of
+from mixerscope.spec.labels import columns
 from mixerscope.sweep.text import aligned
+
+OWN_COLUMNS = ("seed", "train.lr")
+"""Settings that the table of best runs has columns for anyway."""
 
 
 def best_runs(results: Iterable[RunResult]) -> list[RunResult]:
-    """Per spec without its learning rate, in order: the run with the highest accuracy on dev documents.
+    """Per training without its learning rate, in order: the run with the highest accuracy on dev documents.
 
-    Ties go to the likelihood there and then to the lower rate. Where all runs diverged there is none.
+    Ties go to the likelihood there and then to the lower rate. Whether a model could be patched does not matter here.
+    Where all runs diverged there is none.
     """
     tuned: dict[str, list[RunResult]] = {}
     for result in results:
-        if result.json("status")["outcome"] != "diverged":
-            spec = result.spec
-            tuned.setdefault(spec.changed(train=spec.train.changed(lr=1.0)).run_id, []).append(result)
-    return [max(rivals, key=_merit) for rivals in tuned.values()]
+        if result.status.outcome != "diverged":
+            tuned.setdefault(_without_rate(result), []).append(result)
+    return [max(candidates, key=_merit) for candidates in tuned.values()]
 
 
 def finished_runs(runs: Iterable[RunSpec], root: Path) -> list[RunResult]:
-    """Those of the runs that have been made, in order."""
-    folders = [run_folder(run, root) for run in runs]
-    return [load_run(folder.path) for folder in folders if folder.finished]
+    """Those of the runs that have been made with all their stages, in order."""
+    return [load_run(run_folder(run, root).path, stages=run) for run in runs if is_finished(run, root)]
+
+
+def _without_rate(result: RunResult) -> str:
+    """The id of a training whose learning rate is nobody's business."""
+    identity = copy.deepcopy(result.record.identity)
+    identity["train"]["settings"].pop("lr", None)
+    return id_of(identity)
 
 
 def _merit(result: RunResult) -> tuple[float, float, float]:
-    last = result.curve()[-1]
-    return last["accuracy"], last["likelihood"], -result.spec.train.lr
+    last = result.curve.last
+    assert last is not None, "training that does not diverge is evaluated"
+    return last.accuracy, last.likelihood, -result.training["train"]["lr"]
 
 
 def best_lines(results: Sequence[RunResult]) -> list[str]:
-    """The mechanism of each, as measured on test documents."""
+    """The mechanism of each, as measured on test documents; below them, why some could not be measured."""
     if not results:
         return []
-    header = ("architecture", "d", "seed", "best lr", "accuracy", "likelihood", "mechanism", "route")
-    return aligned([header, *(_row(result) for result in results)])
+    settings = columns([result.training for result in results], ("model.width",), OWN_COLUMNS)
+    header = ("architecture", *settings[0], "seed", "best lr", "accuracy", "likelihood", "mechanism", "route")
+    rows = [_row(result, told.values()) for result, told in zip(results, settings, strict=True)]
+    reasons = [f"{result.folder.path.name}: {' '.join(result.reason.split())}" for result in results if result.reason]
+    return [*aligned([header, *rows]), *reasons]
 
 
-def _row(result: RunResult) -> tuple[str, ...]:
-    spec, scores = result.spec, result.json("evaluation")["estimates"]
-    verdict = next(iter(result.json("verdicts").values()))
+def _row(result: RunResult, settings: Iterable[str]) -> tuple[str, ...]:
+    training, scores, verdicts = result.training, result.find(Scores), result.find(Verdicts)
+    measured = ("–", "–") if scores is None else (f"{scores.accuracy.value:.1%}", f"{scores.likelihood.value:.1%}")
+    verdict = next(iter(verdicts), None) if verdicts is not None else None
     return (
-        spec.model.architecture,
-        str(spec.model.width),
-        str(spec.seed),
-        f"{spec.train.lr:g}",
-        *(f"{scores[f'original.{metric}']['value']:.1%}" for metric in ("accuracy", "likelihood")),
-        verdict["mechanism"],
-        " -> ".join(verdict["route"]),
+        training["model"]["architecture"],
+        *settings,
+        str(training["seed"]),
+        f"{training['train']['lr']:g}",
+        *measured,
+        # What comes after the colon is for the line below the table.
+        verdict.mechanism if verdict is not None else result.reason.partition(":")[0] or "not judged",
+        " -> ".join(verdict.route) if verdict is not None else "",
     )

@@ -3,21 +3,28 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mixerscope.errors import UserError
-from mixerscope.spec import RunSpec, digest
+from mixerscope.spec import RunSpec, digest, labels
 from mixerscope.training.cohort import stack_shape
 
 LARGEST = 32
 """Models in one cohort unless asked otherwise: enough to fill a GPU, few enough to end within a lease."""
+MEMBERS_DIFFER = ("seed", "train.lr", "train.weight_decay")
+"""Settings that say nothing about a cohort."""
+ALWAYS_SHOWN = ("model.width",)
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """Runs of one shape, trained together."""
+    """Runs of one shape, trained together and then taken through their stages together."""
 
     runs: tuple[RunSpec, ...]
+    label: str = ""
+    """What tells it from the other cohorts of its sweep: `mamba d=32 d_conv=2`."""
+    trained: bool = False
+    """Whether all of its models are trained already, and only stages are missing."""
 
     @property
     def id(self) -> str:
@@ -36,7 +43,12 @@ class Cohort:
         return len(self.runs)
 
     def __str__(self) -> str:
-        return f"{self.first.model.architecture} d={self.first.model.width} x{len(self)}"
+        return in_words(self.label or self.first.model.architecture, len(self), self.trained)
+
+
+def in_words(label: str, members: int, trained: bool) -> str:
+    """A cohort as lines name it: `mamba d=32 d_conv=2 x7`."""
+    return f"{label} x{members}{', trained before' if trained else ''}"
 
 
 def group(runs: Sequence[RunSpec], largest: int = LARGEST) -> list[Cohort]:
@@ -45,10 +57,22 @@ def group(runs: Sequence[RunSpec], largest: int = LARGEST) -> list[Cohort]:
         raise UserError(f"the largest cohort has at least 1 model, got {largest}")
     shapes: dict[str, list[RunSpec]] = {}
     for run in runs:
-        shapes.setdefault(stack_shape(run).run_id, []).append(run)
+        # Stages are no part of a run's id, but all of a stack goes through the same ones.
+        key = digest([stack_shape(run).run_id, {name: run.stage_id(name) for name in run.stages}])
+        shapes.setdefault(key, []).append(run)
     cohorts: list[Cohort] = []
     for members in shapes.values():
         parts = math.ceil(len(members) / largest)
         bounds = [len(members) * part // parts for part in range(parts + 1)]
         cohorts += [Cohort(tuple(members[a:b])) for a, b in itertools.pairwise(bounds)]
-    return cohorts
+    return _labelled(cohorts)
+
+
+def _labelled(cohorts: list[Cohort]) -> list[Cohort]:
+    """Each with the settings in which cohorts differ; those that differ in none, parts of one shape, are numbered."""
+    found = labels([cohort.first.training() for cohort in cohorts], ALWAYS_SHOWN, MEMBERS_DIFFER)
+    numbers = [found[: index + 1].count(label) for index, label in enumerate(found)]
+    return [
+        replace(cohort, label=f"{label} part={number}/{count}" if (count := found.count(label)) > 1 else label)
+        for cohort, label, number in zip(cohorts, found, numbers, strict=True)
+    ]

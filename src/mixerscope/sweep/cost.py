@@ -60,6 +60,8 @@ CPU_FLOPS = 5e9
 """Per second and thread, of small matrices."""
 CPU_LAYER = 1.5e-3
 """Seconds per layer, step and model that are spent outside matrix products."""
+LOAD_SECONDS = 0.1
+"""To read models that were trained before."""
 FORWARD = 1 / 3
 """Of a training step's cost, for the same documents."""
 SITES_PER_LAYER, ROLES, DIRECTIONS = 8, 5, 2
@@ -73,11 +75,11 @@ class Seconds:
 
     build: float
     train: float
-    intervene: float
+    stages: float
 
     @property
     def total(self) -> float:
-        return self.build + self.train + self.intervene
+        return self.build + self.train + self.stages
 
 
 def estimate(cohort: Cohort, machine: Machine) -> Seconds:
@@ -85,17 +87,23 @@ def estimate(cohort: Cohort, machine: Machine) -> Seconds:
     spec, train, members = cohort.first, cohort.first.train, len(cohort)
     step = _step_on_gpu(spec, members, machine) if machine.device == "cuda" else _step_on_cpu(spec, members, machine)
     per_document = FORWARD * step / train.batch_size
+    stages = _patched_documents(spec) * per_document
+    if cohort.trained:
+        return Seconds(LOAD_SECONDS, 0.0, stages)
     evaluations = 1 + math.ceil(train.steps / train.eval_every)
-    cells = SITES_PER_LAYER * spec.model.layers * ROLES * DIRECTIONS * len(spec.interventions.slots) * RESUMED
-    looks = (1 + spec.interventions.emergence) * cells
     build = BUILD_SECONDS if machine.device == "cuda" else 0.1
     if machine.compile and not compiles_ahead(machine):
         build += COMPILE_SECONDS
-    return Seconds(
-        build,
-        train.steps * step + evaluations * train.eval_documents * per_document,
-        looks * spec.interventions.documents * per_document,
-    )
+    return Seconds(build, train.steps * step + evaluations * train.eval_documents * per_document, stages)
+
+
+def _patched_documents(spec: RunSpec) -> float:
+    """Forward passes of one document that the stages of a run need; of stages nobody timed nothing is known."""
+    cells = SITES_PER_LAYER * spec.model.layers * ROLES * DIRECTIONS * RESUMED
+    patch, emergence = spec.stages.get("patch"), spec.stages.get("emergence")
+    grids = [] if patch is None else [(1, patch)]
+    grids += [] if emergence is None else [(emergence.looks, emergence)]
+    return sum(times * cells * max(1, len(grid.slots)) * grid.documents for times, grid in grids)
 
 
 def before_the_first(machine: Machine) -> float:

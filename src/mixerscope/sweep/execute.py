@@ -16,9 +16,11 @@ from pathlib import Path
 import torch
 
 from mixerscope import runs
+from mixerscope.artifacts import Timing
 from mixerscope.errors import UserError
 from mixerscope.machine import Machine, torch_threads
-from mixerscope.store import make_folder, read_json
+from mixerscope.results import load_run, run_folder
+from mixerscope.store import make_folder
 from mixerscope.sweep.ahead import Ahead, compiles_ahead
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.sweep.cost import Timed
@@ -124,17 +126,18 @@ class _Executor:
         if machine.device == "cuda":
             for _ in range(plan.in_flight):
                 # Captured steps have the priority of the stream that captured them, an ordinary one. What is launched
-                # one by one, evaluating, intervening, goes before them: it is little, and its thread waits for it.
+                # one by one, evaluating, patching, goes before them: it is little, and its thread waits for it.
                 self.streams.put(torch.cuda.Stream(priority=-1))
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
         """Compiles cohorts before their turn, with the cores that training leaves idle."""
-        if not compiles_ahead(self.machine) or not self.plan.cohorts:
+        untrained = [cohort for cohort in self.plan.cohorts if not cohort.trained]
+        if not compiles_ahead(self.machine) or not untrained:
             yield
             return
         processes = min(MOST_COMPILING, max(1, (os.cpu_count() or 1) - self.plan.in_flight))
-        self.ahead = Ahead(self.plan.cohorts, self.machine, processes, at_first=self.plan.in_flight)
+        self.ahead = Ahead(untrained, self.machine, processes, at_first=self.plan.in_flight)
         try:
             yield
         finally:
@@ -188,7 +191,7 @@ class _Executor:
         return None
 
     def _is_compiled(self, cohort: Cohort) -> bool:
-        return self.ahead is None or self.ahead.is_ready(cohort, wait=0)
+        return self.ahead is None or cohort.trained or self.ahead.is_ready(cohort, wait=0)
 
     def _start(self, job: Job, cohort: Cohort) -> None:
         if not self.begun[job.number]:
@@ -257,39 +260,47 @@ class _Executor:
             self.streams.put(stream)
 
     def _row(self, job: Job, flight: Flight, ending: Ending, reason: str) -> CohortRow:
+        cohort, spent = flight.cohort, sum(flight.seconds.values())
         alone = None
-        if ending == "finished":
+        build, train, rate = flight.seconds["build"], flight.seconds["train"], None
+        if ending == "finished" and not cohort.trained:
             alone = flight.work
-        elif ending == "out of time" and flight.rate() is not None:
+            build, train, rate = _timed([run_folder(run, self.root).path for run in cohort.runs])
+        elif flight.stage == "train" and (rate := flight.rate()) is not None and ending == "out of time":
             # As if all of training went on like this; it is nearly all there is.
-            spent, training = sum(flight.seconds.values()), flight.seconds["train"]
-            alone = flight.work * (spent - training + training * flight.total / flight.done) / spent
-        folders = [runs.run_folder(run, self.root) for run in flight.cohort.runs]
-        # One whose self-test failed has no folder, whatever became of the others.
-        sealed = [folder for folder in folders if folder.finished]
-        outcomes = [read_json(folder.checked("status.json"))["outcome"] for folder in sealed]
-        timing = read_json(sealed[0].path / "timing.json") if ending == "finished" else None
+            alone = flight.work * (spent - train + train * flight.total / flight.done) / spent
+        there = [run for run in cohort.runs if runs.is_finished(run, self.root)]
+        found = [load_run(run_folder(run, self.root).path, stages=run) for run in there]
+        trained = [result for result in found if result.status.outcome != "diverged"]
         return CohortRow(
             job=job.number,
-            **describe(flight.cohort),
+            **describe(cohort),
             ending=ending,
             reason=reason,
-            finished=len(outcomes) - outcomes.count("diverged"),
-            diverged=outcomes.count("diverged"),
-            expected_s=self.plan.estimator.uncorrected(flight.cohort).total,
+            finished=len(trained),
+            diverged=len(found) - len(trained),
+            unpatched=sum(bool(result.reason) for result in trained),
+            expected_s=self.plan.estimator.uncorrected(cohort).total,
             alone_s=alone,
-            build_s=timing["build_seconds"] if timing else flight.seconds["build"],
-            train_s=timing["train_seconds"] - timing["build_seconds"] if timing else flight.seconds["train"],
-            intervene_s=timing["intervene_seconds"] if timing else flight.seconds["intervene"],
-            wall_s=sum(flight.seconds.values()),
-            steps_per_s=timing["steps_per_second"] if timing else flight.rate(),
+            build_s=build,
+            train_s=train,
+            stages_s=max(0.0, spent - build - train),
+            wall_s=spent,
+            steps_per_s=rate,
         )
+
+
+def _timed(folders: Sequence[Path]) -> tuple[float, float, float | None]:
+    """Seconds to build and to train, and steps a second, of a cohort that was trained in one stack or in several."""
+    timings = [Timing.from_bytes((folder / Timing.file).read_bytes()) for folder in folders]
+    stacks = {timing.build_seconds: timing.seconds for timing in timings}  # members of a stack were built at once
+    return sum(stacks), sum(stacks.values()) - sum(stacks), timings[0].steps_per_second
 
 
 @contextmanager
 def _short_turns(machine: Machine) -> Iterator[None]:
     """A thread that comes back from the GPU waits for its turn in Python, several times per launch; beside one that
-    compiles or takes models apart, turns of the usual length would leave the GPU idle."""
+    compiles or patches, turns of the usual length would leave the GPU idle."""
     before = sys.getswitchinterval()
     if machine.device == "cuda":
         sys.setswitchinterval(TURN)

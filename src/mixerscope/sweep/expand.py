@@ -59,4 +59,12 @@ def expand(parts: Iterable[Sweep | RunSpec], settings: Mapping[str, Any] | None 
 
 
 def _each_once(runs: Iterable[RunSpec]) -> list[RunSpec]:
-    return list({run.run_id: run for run in runs}.values())
+    found: dict[str, RunSpec] = {}
+    for run in runs:
+        before = found.setdefault(run.run_id, run)
+        if before.stages != run.stages:
+            raise UserError(
+                f"the sweep asks for one training ({run.model.architecture}-{run.run_id}) with different stages; "
+                "make a sweep of each, one after the other in the same folder, the first with --keep-weights"
+            )
+    return list(found.values())

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
 from mixerscope.errors import MixerscopeError
@@ -38,8 +38,8 @@ class Flight:
     stage: str = "build"
     done: int = 0
     total: int = 1
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("build", "train", "intervene"), 0.0))
-    """Spent in each stage."""
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Spent so far, by what it was spent in: `build`, `train` and the names of stages."""
     work: float = 0.0
     """Seconds it would have taken so far with the machine to itself."""
     stage_began: float = 0.0
@@ -78,7 +78,7 @@ class Flight:
         rate = self.rate()
         if rate is None:
             return max(0.0, estimator.alone(self.cohort) - self.work) * slowdown
-        after = estimator.intervening(self.cohort) * slowdown if self.stage == "train" else 0.0
+        after = estimator.staging(self.cohort) * slowdown if self.stage == "train" else 0.0
         return (self.total - self.done) / rate + after
 
 

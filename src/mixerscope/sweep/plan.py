@@ -2,15 +2,16 @@
 
 import heapq
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.machine import Machine
-from mixerscope.runs import check_runnable, run_folder
+from mixerscope.results import run_folder
+from mixerscope.runs import check_runnable, is_finished
 from mixerscope.spec import RunSpec
 from mixerscope.sweep.cohorts import LARGEST, Cohort, group
 from mixerscope.sweep.cost import Calibration, Seconds, before_the_first, estimate, gain
@@ -45,9 +46,9 @@ class Estimator:
         """With the machine to itself."""
         return self.uncorrected(cohort).total * self._factor(cohort)
 
-    def intervening(self, cohort: Cohort) -> float:
+    def staging(self, cohort: Cohort) -> float:
         """The part of `alone` that comes after training."""
-        return self.uncorrected(cohort).intervene * self._factor(cohort)
+        return self.uncorrected(cohort).stages * self._factor(cohort)
 
     def slowdown(self, cohort: Cohort, in_flight: int) -> float:
         """How many times longer it takes when so many are in flight, itself included."""
@@ -56,7 +57,7 @@ class Estimator:
     def share(self, cohort: Cohort, in_flight: int) -> float:
         """What a cohort adds to the time of its job. Building is the host's work, beside that of the device."""
         seconds = self.uncorrected(cohort)
-        computing = (seconds.train + seconds.intervene) / gain(cohort, self.machine, in_flight)
+        computing = (seconds.train + seconds.stages) / gain(cohort, self.machine, in_flight)
         return (seconds.build / in_flight + computing) * self._factor(cohort)
 
     def _factor(self, cohort: Cohort) -> float:
@@ -82,8 +83,9 @@ class Plan:
 
     runs: tuple[RunSpec, ...]
     finished: tuple[RunSpec, ...]
-    damaged: tuple[str, ...]
-    """A sentence per finished run whose files are not what they were; they are neither used nor made anew."""
+    """Below the folder, or elsewhere."""
+    damaged: Mapping[str, str]
+    """By run id, a sentence per run whose files are not what they were; they are neither used nor made anew."""
     jobs: tuple[Job, ...]
     in_flight: int
     estimator: Estimator
@@ -91,6 +93,11 @@ class Plan:
     @property
     def cohorts(self) -> list[Cohort]:
         return [cohort for job in self.jobs for cohort in job.cohorts]
+
+    @property
+    def sound(self) -> list[RunSpec]:
+        """The runs, whether made yet or not, without the damaged ones."""
+        return [run for run in self.runs if run.run_id not in self.damaged]
 
 
 def make_plan(
@@ -101,27 +108,40 @@ def make_plan(
     in_flight: int | None = None,
     largest: int = LARGEST,
     job_seconds: float = JOB_SECONDS,
+    skip: Collection[str] = (),
 ) -> Plan:
-    """The plan of a sweep; writes nothing. Runs that could only fail after training are refused."""
+    """The plan of a sweep; writes nothing. Runs that could only fail after training are refused.
+
+    `skip` are ids of runs that are finished elsewhere: they count as finished and are not made here.
+    """
     in_flight = default_in_flight(machine) if in_flight is None else in_flight
     if in_flight < 1:
         raise UserError(f"at least 1 cohort is in flight, got {in_flight}")
     calibration = Calibration(timed_rows(read_rows(root), Conditions.of(machine, in_flight)))
     estimator = Estimator(machine, calibration)
+    elsewhere = frozenset(skip)
     finished: list[RunSpec] = []
-    damaged: list[str] = []
+    damaged: dict[str, str] = {}
     left: list[Cohort] = []
     for cohort in group(runs, largest):
         check_runnable(cohort.first)  # members differ in nothing that could be wrong
-        done = [run for run in cohort.runs if run_folder(run, root).finished]
-        complaints = [complaint for run in done if (complaint := _complaint(run, root))]
-        finished += done
-        damaged += complaints
-        missing = tuple(run for run in cohort.runs if run not in done)
-        if missing:
-            left.append(Cohort(missing))
+        untrained: list[RunSpec] = []
+        unstaged: list[RunSpec] = []
+        for run in cohort.runs:
+            if run.run_id in elsewhere:
+                finished.append(run)
+            elif not run_folder(run, root).sealed:
+                untrained.append(run)
+            elif complaint := _complaint(run, root):
+                damaged[run.run_id] = complaint
+            else:
+                (finished if is_finished(run, root) else unstaged).append(run)
+        if untrained:
+            left.append(replace(cohort, runs=tuple(untrained)))
+        if unstaged:  # a cohort of their own: what trains nothing takes a fraction of the time
+            left.append(replace(cohort, runs=tuple(unstaged), trained=True))
     jobs = tuple(_jobs(left, estimator, in_flight, job_seconds))
-    return Plan(tuple(runs), tuple(finished), tuple(damaged), jobs, in_flight, estimator)
+    return Plan(tuple(runs), tuple(finished), damaged, jobs, in_flight, estimator)
 
 
 def default_in_flight(machine: Machine) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mixerscope.errors import UnknownName, UserError
-from mixerscope.registry import import_place
+from mixerscope.loading import import_place
 from mixerscope.spec import RunSpec, parse, read_data_file
 from mixerscope.sweep.expand import Sweep, expand
 

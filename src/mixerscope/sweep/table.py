@@ -41,24 +41,32 @@ class CohortRow:
 
     job: int
     cohort: str
+    label: str
+    """What tells it from the other cohorts of its sweep, for people."""
     architecture: str
     width: int
     layers: int
     precision: str
     members: int
     steps: int
+    """Of training; none where the models were trained before and only stages were missing."""
     ending: Ending
     reason: str
     """Why it failed, or what was foreseen when it was left for the next call."""
     finished: int
+    """Members with all stages that did not diverge."""
     diverged: int
+    unpatched: int
+    """Of the finished: those of which some stage could not be had."""
     expected_s: float
     """By the uncorrected estimate, with the machine to itself."""
     alone_s: float | None
-    """What it took, less what it lent to cohorts beside it; foreseen, where it ran out of time; None where unknown."""
+    """What it took, less what it lent to cohorts beside it; foreseen, where it ran out of time; None where unknown, or
+    where nothing was trained."""
     build_s: float
     train_s: float
-    intervene_s: float
+    stages_s: float
+    """The rest: stages, reading and writing."""
     wall_s: float
     steps_per_s: float | None
     runs: tuple[str, ...]
@@ -118,11 +126,12 @@ def describe(cohort: Cohort) -> dict[str, Any]:
     spec = cohort.first
     return {
         "cohort": cohort.id,
+        "label": cohort.label,
         "architecture": spec.model.architecture,
         "width": spec.model.width,
         "layers": spec.model.layers,
         "precision": cohort.precision,
         "members": len(cohort),
-        "steps": spec.train.steps,
+        "steps": 0 if cohort.trained else spec.train.steps,
         "runs": tuple(run.run_id for run in cohort.runs),
     }

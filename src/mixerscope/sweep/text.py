@@ -1,29 +1,28 @@
 """Plans and tables of seconds as plain lines, for people and for logs."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Any
 
+from mixerscope.sweep.cohorts import in_words
 from mixerscope.sweep.execute import Outcome
 from mixerscope.sweep.plan import JOB_SECONDS, Plan
 from mixerscope.sweep.table import CohortRow
 
-COLUMNS = ("job", "architecture", "d", "K", "steps", "build s", "train s", "interv. s", "wall s", "steps/s", "ended")
+COLUMNS = ("job", "cohort", "K", "steps", "build s", "train s", "stages s", "wall s", "steps/s", "ended")
 
 
 def plan_lines(plan: Plan) -> list[str]:
     """What would be done: the jobs, their cohorts, and the sums."""
     lines = aligned(
         [
-            ("job", "precision", "architecture", "d", "K", "steps", "est. s"),
+            ("job", "precision", "cohort", "K", "steps", "est. s"),
             *(
                 (
                     str(job.number),
                     job.precision,
-                    cohort.first.model.architecture,
-                    str(cohort.first.model.width),
+                    cohort.label,
                     str(len(cohort)),
-                    str(cohort.first.train.steps),
+                    str(0 if cohort.trained else cohort.first.train.steps),
                     f"{plan.estimator.alone(cohort):.0f}",
                 )
                 for job in plan.jobs
@@ -44,8 +43,9 @@ def plan_lines(plan: Plan) -> list[str]:
 def summary(plan: Plan) -> str:
     """One line: the size of the sweep and what is left of it."""
     seconds = sum(job.seconds for job in plan.jobs)
+    damaged = f", {len(plan.damaged)} damaged" if plan.damaged else ""
     return (
-        f"{len(plan.runs)} runs, {len(plan.finished)} of them finished; to do: {len(plan.cohorts)} cohorts "
+        f"{len(plan.runs)} runs, {len(plan.finished)} of them finished{damaged}; to do: {len(plan.cohorts)} cohorts "
         f"in {len(plan.jobs)} jobs, about {seconds:.0f} s"
     )
 
@@ -56,7 +56,7 @@ def outcome_lines(outcome: Outcome, kept: Sequence[dict[str, Any]]) -> list[str]
     if outcome.cohorts:
         lines += aligned([COLUMNS, *(_cells(row) for row in outcome.cohorts)])
     for row in outcome.failed:
-        lines.append(f"{row.architecture} d={row.width} x{row.members} failed: {' '.join(row.reason.split())}")
+        lines.append(f"{_name(row)} failed: {' '.join(row.reason.split())}")
     lines += [
         f"job {job.job}: {job.cohorts} cohorts, {job.precision}, {job.wall_s:.1f} s (estimated {job.expected_s:.0f} s)"
         for job in outcome.jobs
@@ -72,9 +72,7 @@ def outcome_lines(outcome: Outcome, kept: Sequence[dict[str, Any]]) -> list[str]
 def ended_line(row: CohortRow) -> str:
     rate = f", {row.steps_per_s:.0f} steps/s" if row.steps_per_s is not None else ""
     reason = f" ({' '.join(row.reason.split())})" if row.reason else ""
-    diverged = f", {row.diverged} diverged" if row.diverged else ""
-    name = f"{row.architecture} d={row.width} x{row.members}"
-    return f"{name}: {row.ending}{reason} after {row.wall_s:.1f} s{rate}{diverged}"
+    return f"{_name(row)}: {row.ending}{reason} after {row.wall_s:.1f} s{rate}{_exceptions(row)}"
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
@@ -94,8 +92,17 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _cells(row: CohortRow) -> tuple[str, ...]:
-    values = asdict(row)
-    seconds = [f"{values[name]:.1f}" for name in ("build_s", "train_s", "intervene_s", "wall_s")]
+    seconds = [f"{value:.1f}" for value in (row.build_s, row.train_s, row.stages_s, row.wall_s)]
     rate = "" if row.steps_per_s is None else f"{row.steps_per_s:.0f}"
-    ended = row.ending + (f", {row.diverged} diverged" if row.diverged else "")
-    return (str(row.job), row.architecture, str(row.width), str(row.members), str(row.steps), *seconds, rate, ended)
+    ended = f"{row.ending}{_exceptions(row)}"
+    return (str(row.job), row.label, str(row.members), str(row.steps), *seconds, rate, ended)
+
+
+def _name(row: CohortRow) -> str:
+    return in_words(row.label, row.members, trained=not row.steps)
+
+
+def _exceptions(row: CohortRow) -> str:
+    """Members that are not like the others."""
+    counts = ((row.diverged, "diverged"), (row.unpatched, "unpatched"))
+    return "".join(f", {count} {what}" for count, what in counts if count)

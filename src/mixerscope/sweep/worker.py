@@ -11,14 +11,14 @@ from pathlib import Path
 
 from mixerscope.errors import FAILED, FINE, MixerscopeError, complain
 from mixerscope.machine import Machine
-from mixerscope.spec import parse_settings
-from mixerscope.sweep.best import best_lines, best_runs, finished_runs
+from mixerscope.spec.reading import typed_settings, use_all
+from mixerscope.sweep.call import check_pack, finished_elsewhere, found_lines, pack_lines
 from mixerscope.sweep.cohorts import LARGEST, Cohort
 from mixerscope.sweep.execute import Listener, execute
 from mixerscope.sweep.plan import Imagined, Job, Plan, make_plan
 from mixerscope.sweep.source import load_runs
-from mixerscope.sweep.table import CohortRow, read_rows
-from mixerscope.sweep.text import ended_line, outcome_lines, plan_lines, summary
+from mixerscope.sweep.table import CohortRow
+from mixerscope.sweep.text import ended_line, plan_lines, summary
 
 QUIET_SECONDS = 20.0
 """Between two lines about one cohort."""
@@ -70,8 +70,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     kind = Imagined if options.dry_run else Machine
     machine = kind(options.device, options.threads, options.kernels, options.compile)
-    runs = load_runs(options.sweep, parse_settings(options.set))
-    plan = make_plan(runs, options.root, machine, in_flight=options.in_flight, largest=options.largest)
+    check_pack(options.pack)
+    use_all(options.use)
+    plan = make_plan(
+        load_runs(options.sweep, typed_settings(options.set)),
+        options.root,
+        machine,
+        in_flight=options.in_flight,
+        largest=options.largest,
+        skip=finished_elsewhere(options.skip),
+    )
     if options.dry_run:
         _print(plan_lines(plan))
         return FINE
@@ -83,13 +91,8 @@ def _run(options: argparse.Namespace) -> int:
         keep_weights=options.keep_weights,
         listener=Lines(),
     )
-    _print(
-        [
-            *best_lines(best_runs(finished_runs(runs, options.root))),
-            *plan.damaged,
-            *outcome_lines(outcome, read_rows(options.root)),
-        ]
-    )
+    _print(found_lines(plan, outcome, options.root))
+    _print(pack_lines(plan, options.root, options.pack))
     return FAILED if outcome.failed or plan.damaged else FINE
 
 
@@ -106,6 +109,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--largest", type=int, default=LARGEST, help="models in one cohort at most")
     add("--stop-after", type=float, help="seconds")
     add("--set", action="append", metavar="PATH=VALUE", help="goes over every run; may be given several times")
+    add("--use", action="append", metavar="REF", help="file.py:Class of a mixer, task, stage or objective of yours")
+    add("--skip", action="append", metavar="FILE", type=Path, help="run ids, or a pack of runs, finished elsewhere")
+    add("--pack", metavar="FILE", type=Path, help="one file with the results of all finished runs of the sweep")
     add("--keep-weights", action="store_true")
     add("--dry-run", action="store_true", help="say what would be done")
     return parser

@@ -23,6 +23,7 @@ class AR(Recall):
 
     presets = {
         "paper": {},
+        "small": {"num_pairs": 4, "num_keys": 8, "num_values": 8, "num_queries": 2},
         "paper-as-written": {"num_pairs": 32},
         "value-first": {"query": "value"},
         "variable": {"min_pairs": 4},

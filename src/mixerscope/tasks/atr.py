@@ -36,6 +36,7 @@ from mixerscope.tasks.derivation import (
     rightmost_occurrences,
 )
 from mixerscope.tasks.grammar import Grammar, GrammarRecipe, drawn_grammar
+from mixerscope.tasks.mechanisms import PAIR, RETRIEVAL
 from mixerscope.tasks.parse import Parser, check_trees, find_relative
 from mixerscope.tasks.split import held_out_pairs, in_split, token_hashes
 
@@ -67,6 +68,9 @@ class ATR(Task):
 
     `labels["parents"]` is the tree: the position of each symbol's parent, -1 where there is none.
     """
+
+    mechanisms = RETRIEVAL
+    together = PAIR
 
     presets = {
         "paper": {"grammar": MEAN_15, "disjoint": False},

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import torch
 from torch import Tensor
 
+from mixerscope.artifacts.effects import Mechanism
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.randomness import stream
 from mixerscope.spec.base import Spec
@@ -99,8 +100,15 @@ class Batch:
 class Task(Spec):
     """A synthetic task. Fields are its only configuration; all randomness comes from the generator passed in."""
 
+    revision: ClassVar[int] = 1
+    """Raised when the documents, their counterfactuals or a default change, so that runs of before keep their ids and
+    new ones get others."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Named settings: name to the fields that differ from the defaults."""
+    mechanisms: ClassVar[tuple[Mechanism, ...]] = ()
+    """Routes through the roles of this task that have a name."""
+    together: ClassVar[tuple[str, ...]] = ()
+    """Slots that every model which solves the task as meant reads all of; one that ignores some does something else."""
 
     @classmethod
     def preset_fields(cls, name: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class MQAR(Recall):
 
     presets = {
         "default": {},
+        "small": {"num_pairs": 4, "num_queries": 4, "num_keys": 8, "num_values": 8, "length": 24},
         "fillers": {"num_fillers": 64},
         "noisy": {"num_fillers": 64, "noise": 8},
         "small-vocabulary": {"num_pairs": 16, "num_queries": 16, "num_keys": 128, "num_values": 128, "length": 128},

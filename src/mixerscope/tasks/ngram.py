@@ -18,6 +18,7 @@ from mixerscope.tasks.base import (
     Task,
     split_generator,
 )
+from mixerscope.tasks.mechanisms import PAIR, RETRIEVAL
 
 LARGEST_CODE = 2**62
 """Sequences of symbols are compared as single integers."""
@@ -35,7 +36,10 @@ class NGram(Task):
     occurrence that has a follower counts. Every symbol can be a context, a follower, or both.
     """
 
-    presets = {"default": {}, "trigram": {"n": 3, "num_symbols": 8}}
+    mechanisms = RETRIEVAL
+    together = PAIR
+
+    presets = {"default": {}, "small": {"length": 16, "num_symbols": 8}, "trigram": {"n": 3, "num_symbols": 8}}
 
     n: int = Field(default=2, ge=2)
     """Symbols of an n-gram: n - 1 are shown, the last is asked."""

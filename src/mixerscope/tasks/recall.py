@@ -23,6 +23,7 @@ from mixerscope.tasks.base import (
     distinct_rows,
     split_generator,
 )
+from mixerscope.tasks.mechanisms import PAIR, RETRIEVAL
 from mixerscope.tasks.split import held_out_pairs
 
 CHUNK = 16384
@@ -51,6 +52,9 @@ class Context:
 
 class Recall(Task):
     """A document of key-value pairs, some of which are asked. Subclasses say where the queries stand."""
+
+    mechanisms = RETRIEVAL
+    together = PAIR
 
     num_pairs: PositiveInt = 16
     """Key-value pairs in a document."""

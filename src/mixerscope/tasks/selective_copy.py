@@ -19,6 +19,7 @@ from mixerscope.tasks.base import (
     distinct_rows,
     split_generator,
 )
+from mixerscope.tasks.mechanisms import PAIR, RETRIEVAL
 
 
 class SelectiveCopy(Task):
@@ -33,7 +34,14 @@ class SelectiveCopy(Task):
     helps the next. With `num_queries` only so many of them, chosen at random, are scored; roles name the first.
     """
 
-    presets = {"default": {}, "long": {"length": 256, "num_copied": 16}}
+    mechanisms = RETRIEVAL
+    together = PAIR
+
+    presets = {
+        "default": {},
+        "small": {"num_copied": 3, "length": 12, "num_symbols": 6},
+        "long": {"length": 256, "num_copied": 16},
+    }
 
     num_copied: PositiveInt = 8
     """Symbols to copy."""

@@ -1,7 +1,6 @@
 """One trainer, for one model or many at once."""
 
 from mixerscope.training.cohort import (
-    Evaluation,
     Member,
     Observer,
     Progress,
@@ -9,12 +8,13 @@ from mixerscope.training.cohort import (
     compile_cohort,
     train_cohort,
 )
-from mixerscope.training.objective import answer_correct, answer_likelihood, cross_entropy
+from mixerscope.training.objective import Answer, Objective, answer_correct, answer_likelihood, cross_entropy
 from mixerscope.training.schedule import log_spaced
 
 __all__ = [
-    "Evaluation",
+    "Answer",
     "Member",
+    "Objective",
     "Observer",
     "Progress",
     "answer_correct",

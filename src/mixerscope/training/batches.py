@@ -1,11 +1,13 @@
 """Documents on the device: those a model is scored on, and those it is trained on, cut into batches once."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from mixerscope.errors import UserError
 from mixerscope.spec import TrainSpec
 from mixerscope.tasks import UNSCORED, Batch
 
@@ -41,13 +43,21 @@ class Batches:
     """Of each batch, on the host: how many positions a step must compute."""
     order: Tensor
     """[p, b t]: the batch's first b * length positions, laid end to end, sorted by their token."""
+    more: Mapping[str, Tensor] = field(default_factory=dict)
+    """Name to [p, b, ...]: what the objective wants to know of each document."""
 
     @property
     def count(self) -> int:
         return len(self.lengths)
 
     @staticmethod
-    def of(batch: Batch, train: TrainSpec, device: torch.device, multiple: int = 1) -> "Batches":
+    def of(
+        batch: Batch,
+        train: TrainSpec,
+        device: torch.device,
+        multiple: int = 1,
+        columns: Mapping[str, Tensor] | None = None,
+    ) -> "Batches":
         """With lengths that are multiples of `multiple` where documents are that long: no model has to read more."""
         size = train.batch_size
         # Where the documents are not a multiple of the batch, the batches repeat only after several rounds.
@@ -56,7 +66,11 @@ class Batches:
         read, targets = batch.scored()
         tokens, read, targets = batch.tokens[rows].to(device), read[rows].to(device), targets[rows].to(device)
         lengths = _rounded(read.where(targets != UNSCORED, 0).amax((1, 2)) + 1, multiple, tokens.shape[2])
-        return Batches(tokens, read, targets, lengths, _by_token(tokens, lengths))
+        for name, column in (columns or {}).items():
+            if len(column) != len(batch):
+                raise UserError(f"the objective's column {name!r} has {len(column)} rows for {len(batch)} documents")
+        more = {name: column[rows].to(device) for name, column in (columns or {}).items()}
+        return Batches(tokens, read, targets, lengths, _by_token(tokens, lengths), more)
 
 
 def _rounded(needed: Tensor, multiple: int, most: int) -> tuple[int, ...]:

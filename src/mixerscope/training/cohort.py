@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from mixerscope import kernels
+from mixerscope.artifacts.training import Evaluation, Outcome
 from mixerscope.errors import UserError
 from mixerscope.machine import CPU, Machine, matmuls
 from mixerscope.model import build_model
@@ -26,22 +27,11 @@ from mixerscope.spec import RunSpec, TrainSpec
 from mixerscope.tasks import Batch
 from mixerscope.training.batches import Batches, Documents
 from mixerscope.training.memory import fitting
-from mixerscope.training.objective import answer_correct, answer_likelihood
+from mixerscope.training.objective import Answer, answer_correct, answer_likelihood
 from mixerscope.training.stack import Stack
 
-Outcome = Literal["finished", "reached", "diverged"]
 LENGTHS = {"cpu": 1, "cuda": 4}
 """What lengths of batches are multiples of: the faster kernels for products of matrices ask for rows of 16 bytes."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """A member's scores on the dev set at one step, and its mean training loss since the evaluation before."""
-
-    step: int
-    loss: float | None
-    accuracy: float
-    likelihood: float
 
 
 @dataclass
@@ -81,7 +71,7 @@ class Observer:
 
 def check_stackable(specs: list[RunSpec]) -> None:
     """Members of a cohort may differ in seed, learning rate and weight decay only."""
-    if any(stack_shape(spec) != stack_shape(specs[0]) for spec in specs):
+    if any(stack_shape(spec) != stack_shape(specs[0]) for spec in specs[1:]):
         raise UserError("runs of one cohort may differ in seed, train.lr and train.weight_decay only")
 
 
@@ -156,8 +146,10 @@ def _stack(specs: list[RunSpec], data: Batch, machine: Machine, dtype: torch.dty
         dtype = torch.bfloat16 if train.precision == "bfloat16" else torch.float32
     models = [build_model(spec.model, spec.task.vocab_size, spec.seed).to(dtype) for spec in specs]
     rates, decays = [spec.train.lr for spec in specs], [spec.train.weight_decay for spec in specs]
-    batches = Batches.of(data, train, torch.device(machine.device), LENGTHS[machine.device])
-    return Stack(models, rates, decays, train, batches, machine)
+    objective = train.objective or Answer()
+    columns = objective.columns(data)
+    batches = Batches.of(data, train, torch.device(machine.device), LENGTHS[machine.device], columns)
+    return Stack(models, rates, decays, train, batches, machine, objective)
 
 
 def _train_stack(
@@ -179,10 +171,11 @@ def _train_stack(
         raise _NoRoom from error
     built = time.perf_counter()
     _Cohort(members, part, stack, dev, specs[0].train).run(progress, observer)
+    ended = time.perf_counter()
     for index in part:
         members[index].data_sha256 = data.sha256()
         members[index].build_seconds = built - started
-        members[index].train_seconds = time.perf_counter() - built
+        members[index].train_seconds = ended - built
         members[index].stack_steps = stack.done
         members[index].stack_size = len(part)
 

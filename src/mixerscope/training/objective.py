@@ -1,10 +1,44 @@
-"""The loss and the scores: one definition of each number."""
+"""What is minimised, and the scores: one definition of each number."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mixerscope.tasks import UNSCORED
+from mixerscope.model import Model
+from mixerscope.spec import Spec
+from mixerscope.tasks import UNSCORED, Batch
+from mixerscope.training.head import head_loss
+
+
+class Objective(Spec):
+    """What training minimises, handed to the trainer from above; fields are its settings.
+
+    It registers under a name as mixers and tasks do (`train.objective`), from outside too.
+    """
+
+    revision: ClassVar[int] = 1
+    """Raised when what it computes or a default changes."""
+
+    def columns(self, documents: Batch) -> Mapping[str, Tensor]:
+        """What else a step must know of each training document: name to [n, ...], cut into the same batches."""
+        return {}
+
+    @abstractmethod
+    def loss(self, model: Model, rows: Tensor, read: Tensor, targets: Tensor, more: Mapping[str, Tensor]) -> Tensor:
+        """The loss of one model on one batch, a scalar: from looked-up embeddings [b, t, d], the scored positions and
+        targets [b, q], and the batch's part of `columns`."""
+
+
+class Answer(Objective):
+    """Cross-entropy at the scored positions."""
+
+    def loss(self, model: Model, rows: Tensor, read: Tensor, targets: Tensor, more: Mapping[str, Tensor]) -> Tensor:
+        x = model.head_input(model.through_blocks(model.embed_rows(rows), read))
+        return head_loss(x.flatten(0, 1), model.token_embedding.weight, targets.flatten())
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

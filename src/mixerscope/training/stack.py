@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
+from mixerscope import kernels
 from mixerscope.machine import Machine
 from mixerscope.model import Model
 from mixerscope.spec import TrainSpec
 from mixerscope.training.batches import Batches
-from mixerscope.training.head import head_loss
 from mixerscope.training.memory import BUILDING
+from mixerscope.training.objective import Answer, Objective
 from mixerscope.training.schedule import rate_factor
 from mixerscope.training.update import BETA1, BETA2, adamw, add_rows
 
@@ -45,13 +46,13 @@ cannot do so itself. Doing it every time would stop all cohorts until the device
 class _Loss(nn.Module):
     """A model as the function that a step differentiates: from looked-up rows [b, t, d] to the loss."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, objective: Objective) -> None:
         super().__init__()
         self.model = model
+        self.loss = objective.loss
 
-    def forward(self, rows: Tensor, read: Tensor, targets: Tensor) -> Tensor:
-        x = self.model.head_input(self.model.through_blocks(self.model.embed_rows(rows), read))
-        return head_loss(x.flatten(0, 1), self.model.token_embedding.weight, targets.flatten())
+    def forward(self, rows: Tensor, read: Tensor, targets: Tensor, more: dict[str, Tensor]) -> Tensor:
+        return self.loss(self.model, rows, read, targets, more)
 
 
 class Stack:
@@ -65,9 +66,11 @@ class Stack:
         train: TrainSpec,
         batches: Batches,
         machine: Machine,
+        objective: Objective | None = None,
     ) -> None:
         device = torch.device(machine.device)
-        stacked, buffers = stack_module_state([_Loss(model.to(device)) for model in models])
+        objective = Answer() if objective is None else objective
+        stacked, buffers = stack_module_state([_Loss(model.to(device), objective) for model in models])
         self.buffers: dict[str, Tensor] = {name: b.detach() for name, b in buffers.items()}
         # All parameters of a member lie in one row, so that an update is a few operations and not a few per tensor:
         # those worth a launch of their own first, then the rest; what would put others off their alignment, last.
@@ -84,7 +87,7 @@ class Stack:
         self.params = self._views()
         self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
         # The forward pass is that of one module; which parameters it uses is decided at each call.
-        self.template = _Loss(models[0].to("meta"))
+        self.template = _Loss(models[0].to("meta"), objective)
         self.batches, self.machine, self.device = batches, machine, device
         wide = torch.promote_types(self.flat.dtype, torch.float32)
         self.rates = torch.tensor(rates, dtype=wide, device=device)  # [k]
@@ -196,18 +199,22 @@ class Stack:
             table.index_select(0, batch)
             for table in (self.batches.tokens, self.batches.read, self.batches.targets, self.batches.order)
         )
-        losses = [
-            self._step(tokens[i, :, :length], read[i], targets[i], order[i], factors[i, :3]) for i in range(steps)
-        ]
+        more = {name: table.index_select(0, batch) for name, table in self.batches.more.items()}
+        losses: list[Tensor] = []
+        for i in range(steps):
+            own = {name: table[i] for name, table in more.items()}
+            losses.append(self._step(tokens[i, :, :length], read[i], targets[i], own, order[i], factors[i, :3]))
         self.loss_sum += torch.stack(losses).sum(0, dtype=torch.float64)
         self.counter += steps
 
-    def _step(self, tokens: Tensor, read: Tensor, targets: Tensor, order: Tensor, factors: Tensor) -> Tensor:
+    def _step(
+        self, tokens: Tensor, read: Tensor, targets: Tensor, more: dict[str, Tensor], order: Tensor, factors: Tensor
+    ) -> Tensor:
         """One update of every member; its losses [k]."""
         # The rows are looked up outside of what is differentiated: their gradient then stays small, and joins the
         # table's, which the head makes, without another pass over the whole vocabulary.
         rows = self.params[TABLE].detach()[:, tokens].requires_grad_()
-        losses = self._losses(self.params, self.buffers, rows, read, targets)
+        losses = self._losses(self.params, self.buffers, rows, read, targets, more)
         in_rows, in_table, *others = torch.autograd.grad(losses, [rows, *self.params.values()], torch.ones_like(losses))
         with torch.no_grad():
             in_table = in_table.contiguous()
@@ -233,6 +240,7 @@ class Stack:
         # captures everything on one stream.
         here = torch.cuda.current_stream(self.device)
         self._side = self._side or _lent_stream(self)
+        kernels.watch_stream(self._side)
         self._side.wait_stream(here)
         graph = torch.cuda.CUDAGraph()
         # One graph of a stack at a time runs, and none leaves anything for another, so they share their memory.
@@ -293,10 +301,15 @@ def stacked_loss(template: _Loss) -> Callable[..., Tensor]:
     """
 
     def losses(
-        params: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor, read: Tensor, targets: Tensor
+        params: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        rows: Tensor,
+        read: Tensor,
+        targets: Tensor,
+        more: dict[str, Tensor],
     ) -> Tensor:
         def of_one(params: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor) -> Tensor:
-            return functional_call(template, (params, buffers), (rows, read, targets))
+            return functional_call(template, (params, buffers), (rows, read, targets, more))
 
         return torch.vmap(of_one)(params, buffers, rows)
 

@@ -1,0 +1,38 @@
+"""Typed artifacts: each result has one class, one file name, one writer and one reader. Nothing here computes.
+
+`mixerscope.artifacts.effects` holds the one that needs torch.
+"""
+
+from mixerscope.artifacts.base import Artifact, Frames, JsonArtifact
+from mixerscope.artifacts.emergence import Emergence, EmergencePoint
+from mixerscope.artifacts.estimate import Estimate
+from mixerscope.artifacts.scores import Scores
+from mixerscope.artifacts.self_test import SelfTest, SiteTest
+from mixerscope.artifacts.stage import StageOutcome, StageRecord
+from mixerscope.artifacts.training import Curve, Evaluation, Provenance, Record, Status, Timing, Weights
+from mixerscope.artifacts.verdicts import Boundary, RouteMove, Verdict, Verdicts
+
+__all__ = [
+    "Artifact",
+    "Boundary",
+    "Curve",
+    "Emergence",
+    "EmergencePoint",
+    "Estimate",
+    "Evaluation",
+    "Frames",
+    "JsonArtifact",
+    "Provenance",
+    "Record",
+    "RouteMove",
+    "Scores",
+    "SelfTest",
+    "SiteTest",
+    "StageOutcome",
+    "StageRecord",
+    "Status",
+    "Timing",
+    "Verdict",
+    "Verdicts",
+    "Weights",
+]

@@ -1,0 +1,77 @@
+"""What an artifact is: a value with one file name, one writer and one reader. The store moves bytes, nothing else."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from mixerscope.errors import CorruptFile, UserError
+
+if TYPE_CHECKING:
+    import polars
+
+
+class Artifact(Protocol):
+    """Anything that can lie in a run's folder."""
+
+    file: ClassVar[str]
+    """Its name there."""
+
+    def to_bytes(self) -> bytes:
+        """The same bytes for the same value."""
+        ...
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The value again, or `CorruptFile`."""
+        ...
+
+
+class JsonArtifact:
+    """A dataclass kept as JSON; what is read is checked against its types."""
+
+    file: ClassVar[str]
+
+    def to_bytes(self) -> bytes:
+        return (json.dumps(asdict(self), indent=2, allow_nan=False) + "\n").encode()  # type: ignore[call-overload]
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        try:
+            return _adapter(cls).validate_json(data)
+        except ValidationError as error:
+            raise CorruptFile(f"this is no {cls.__name__}: {error.errors(include_url=False)[0]['msg']}") from error
+
+
+@cache
+def _adapter(cls: type) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
+
+
+class Table(Protocol):
+    """Anything with rows: one column a fact."""
+
+    def rows(self) -> Iterator[dict[str, Any]]: ...
+
+
+class Frames:
+    """Rows as a data frame, for those who have the library."""
+
+    def to_polars(self: Table) -> "polars.DataFrame":
+        """The table as a polars frame."""
+        return _library("polars").DataFrame(list(self.rows()), infer_schema_length=None)
+
+    def to_pandas(self: Table) -> Any:
+        """The table as a pandas frame."""
+        return _library("pandas").DataFrame(list(self.rows()))
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UserError(f"{name} is not installed here; `pip install {name}` makes frames of it") from error

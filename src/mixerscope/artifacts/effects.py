@@ -1,0 +1,280 @@
+"""What activation patching measured, as it is kept: every cell's means and intervals, and the numbers of each document
+where judging needs them. Judging reads this and nothing else, so it needs no model.
+
+On disk: one safetensors file. Likelihoods and logit differences of documents are half-precision numbers, whether the
+answer was right is a bit; runs that several cells share are kept once.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from mixerscope.artifacts.base import Frames
+from mixerscope.artifacts.estimate import Estimate
+from mixerscope.errors import CorruptFile
+
+Direction = Literal["restore", "break"]
+DIRECTIONS: tuple[Direction, ...] = ("restore", "break")
+CellStatus = Literal["measured", "no path", "same", "invalid"]
+SWAP = "swap"
+"""The edit that writes the other document's activation: the patch."""
+JOINT = "&"
+"""Between roles that are edited together: `key&value`."""
+
+METRICS = ("likelihood", "accuracy", "logit", "logit_difference", "kl")
+"""What is measured of one run over the documents."""
+SHARE = "share"
+"""(edited - unedited) / (target - unedited) of the mean likelihood: 1 is full restoration, or full damage."""
+BEST = "best"
+"""Share of documents for which the edit at this role moves the likelihood most, among the single roles of the same
+slot, direction, site and edit, and moves it towards the target at all; ties go to the role that the plan has first.
+Places that are no role, such as `value+2`, take part where the grid has them at every site; else they have no row."""
+COLUMNS = (*METRICS, SHARE, BEST)
+ENDS = ("value", "low", "high")
+NO_GAP = "corrupting changes too little for a share of it to be a number"
+
+ORIGINAL = "original"
+MOST_HALF = 65504.0
+"""The largest half-precision number."""
+
+
+def corrupted(slot: str) -> str:
+    """The name of the unedited run over the documents with this slot corrupted."""
+    return f"corrupted {slot}"
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One intervention: an edit of the activation at one site and one role.
+
+    restore: the corrupted document runs and receives (swap) the original's activation. break: the reverse. A role is
+    a name (`key`), an offset (`key+2`), a position (`pos:7`), or several of them edited together (`key&value`).
+    """
+
+    slot: str
+    direction: Direction
+    site: str
+    role: str
+    edit: str = SWAP
+    head: int = -1
+    """Which head alone is edited, of a site that has heads; -1 for the whole activation."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a block that can move information between positions, and the site just after it."""
+
+    component: str
+    site: str
+    heads: int = 1
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A route that has a name."""
+
+    route: tuple[str, ...]
+    name: str
+    meaning: str = ""
+    """In plain words."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What judging must know of the documents and the model beside the numbers."""
+
+    documents: int
+    roles: tuple[str, ...]
+    """Without those that stand where an earlier one stands in every document."""
+    read: tuple[str, ...]
+    """Roles that stand where the answer is read, in every document."""
+    boundaries: tuple[str, ...]
+    """Sites of the residual stream: before each block, and after the last."""
+    blocks: tuple[tuple[Part, ...], ...]
+    """Per block its parts that move information, in order."""
+    mechanisms: tuple[Mechanism, ...] = ()
+    together: tuple[str, ...] = ()
+    """Slots that a model which retrieves reads all of; a model that ignores one of them does something else."""
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Where judging looks."""
+        return tuple(dict.fromkeys([*self.boundaries, *(part.site for block in self.blocks for part in block)]))
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Numbers of each document of some runs, [runs, n] each."""
+
+    likelihood: Tensor
+    logit_difference: Tensor
+    correct: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class EffectTable(Frames):
+    """A patching grid: per cell its means with intervals, and where judging needs them the documents one by one."""
+
+    file: ClassVar[str] = "effects.safetensors"
+    cells: tuple[Cell, ...]
+    statuses: tuple[CellStatus, ...]
+    reasons: tuple[str, ...]
+    summary: Mapping[str, Tensor]
+    """Metric to [cells, 3]: value, low and high; not a number where there is none."""
+    unedited: Mapping[str, int]
+    """'original' and 'corrupted SLOT': their rows in `documents`."""
+    kept: Tensor
+    """[cells] the row in `documents`, -1 where those numbers were not kept."""
+    documents: Documents
+    facts: Facts = field(repr=False)
+
+    def __repr__(self) -> str:
+        slots = ", ".join(self.slots)
+        sites, n = len({cell.site for cell in self.cells}), self.facts.documents
+        return f"<EffectTable: {len(self.cells)} cells at {sites} sites, {slots} corrupted, {n} documents>"
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Those that were patched, in order."""
+        return tuple(dict.fromkeys(cell.slot for cell in self.cells))
+
+    @cached_property
+    def index(self) -> dict[Cell, int]:
+        return {cell: i for i, cell in enumerate(self.cells)}
+
+    def likelihood(self, name: Cell | str) -> Tensor:
+        """[n] of a cell, or of an unedited run."""
+        row = self.unedited[name] if isinstance(name, str) else int(self.kept[self.index[name]])
+        if row < 0:
+            raise KeyError(name)
+        return self.documents.likelihood[row].double()
+
+    def correct(self, name: str) -> Tensor:
+        """[n] whether an unedited run answers rightly."""
+        return self.documents.correct[self.unedited[name]]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row per cell and metric. A cell that is not a number has the reason and no value."""
+        columns = {metric: values.tolist() for metric, values in self.summary.items()}
+        for i, cell in enumerate(self.cells):
+            layer, component = place_of(cell.site)
+            for metric in COLUMNS:
+                value, low, high = columns[metric][i]
+                known = value == value
+                alone = JOINT not in cell.role and cell.head < 0
+                if metric == BEST and not known and not (alone and self.statuses[i] == "invalid"):
+                    continue
+                yield {
+                    "site": cell.site,
+                    "layer": layer,
+                    "component": component,
+                    "slot": cell.slot,
+                    "role": cell.role,
+                    "head": cell.head if cell.head >= 0 else None,
+                    "direction": cell.direction,
+                    "edit": cell.edit,
+                    "metric": metric,
+                    "value": value if known else None,
+                    "low": low if known else None,
+                    "high": high if known else None,
+                    "n": self.facts.documents,
+                    "status": self.statuses[i],
+                    "reason": self.reasons[i] if known or self.reasons[i] else NO_GAP,
+                }
+
+    def estimate(self, cell: Cell, metric: str) -> Estimate | None:
+        """One number of the table."""
+        value, low, high = self.summary[metric][self.index[cell]].tolist()
+        return Estimate(value, low, high, self.facts.documents) if value == value else None
+
+    def to_bytes(self) -> bytes:
+        kinds = {"slot": 0, "direction": 1, "site": 2, "role": 3, "edit": 4}
+        words = {kind: _each_once([getattr(cell, kind) for cell in self.cells]) for kind in kinds}
+        words |= {"status": _each_once(self.statuses), "reason": _each_once(self.reasons)}
+        columns = {kind: [words[kind].index(getattr(cell, kind)) for cell in self.cells] for kind in kinds}
+        columns["status"] = [words["status"].index(status) for status in self.statuses]
+        columns["reason"] = [words["reason"].index(reason) for reason in self.reasons]
+        columns["head"] = [cell.head for cell in self.cells]
+        tensors = {f"cells.{name}": torch.tensor(column, dtype=torch.int16) for name, column in columns.items()}
+        tensors |= {f"summary.{name}": values.to(torch.float32).contiguous() for name, values in self.summary.items()}
+        bits = np.packbits(self.documents.correct.numpy().astype(bool), axis=1)
+        tensors |= {
+            "cells.kept": self.kept.to(torch.int32),
+            "documents.likelihood": self.documents.likelihood.contiguous(),
+            "documents.logit_difference": self.documents.logit_difference.contiguous(),
+            "documents.correct": torch.from_numpy(bits),
+        }
+        header = {"version": 1, "words": words, "unedited": dict(self.unedited), "facts": asdict(self.facts)}
+        # One entry: the order of several is not always the same.
+        return safetensors.torch.save(tensors, metadata={"effects": json.dumps(header)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        try:
+            size = int.from_bytes(data[:8], "little")
+            header = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["effects"])
+            return cls._of(header, safetensors.torch.load(data))
+        except (safetensors.SafetensorError, ValueError, KeyError, IndexError, TypeError) as error:
+            raise CorruptFile(f"this is no table of effects: {type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _of(cls, header: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
+        words = header["words"]
+        columns = {name.removeprefix("cells."): t.tolist() for name, t in tensors.items() if name.startswith("cells.")}
+        said = {name: [words[name][i] for i in columns[name]] for name in words}
+        parts = zip(
+            *(said[kind] for kind in ("slot", "direction", "site", "role", "edit")), columns["head"], strict=True
+        )
+        likelihood = tensors["documents.likelihood"]
+        bits = np.unpackbits(tensors["documents.correct"].numpy(), axis=1, count=likelihood.shape[1])
+        facts = header["facts"]
+        summary = {name.removeprefix("summary."): t for name, t in tensors.items() if name.startswith("summary.")}
+        each = [*columns.values(), *(summary[metric] for metric in COLUMNS)]
+        rows = [*header["unedited"].values(), *columns["kept"]]
+        if len({len(column) for column in each}) > 1 or not all(-1 <= row < len(likelihood) for row in rows):
+            raise ValueError("its parts do not fit together")
+        return cls(
+            cells=tuple(Cell(*part) for part in parts),
+            statuses=tuple(said["status"]),
+            reasons=tuple(said["reason"]),
+            summary=summary,
+            unedited=header["unedited"],
+            kept=tensors["cells.kept"],
+            documents=Documents(likelihood, tensors["documents.logit_difference"], torch.from_numpy(bits.astype(bool))),
+            facts=Facts(
+                documents=facts["documents"],
+                roles=tuple(facts["roles"]),
+                read=tuple(facts["read"]),
+                boundaries=tuple(facts["boundaries"]),
+                blocks=tuple(tuple(Part(**part) for part in block) for block in facts["blocks"]),
+                mechanisms=tuple(Mechanism(tuple(m["route"]), m["name"], m["meaning"]) for m in facts["mechanisms"]),
+                together=tuple(facts["together"]),
+            ),
+        )
+
+
+def half(values: Tensor) -> Tensor:
+    """Half precision; what is larger than that can say becomes the largest."""
+    return values.clamp(-MOST_HALF, MOST_HALF).to(torch.float16)
+
+
+_BLOCK = re.compile(r"blocks\.(?P<layer>\d+)\.(?P<name>.+)")
+
+
+def place_of(site: str) -> tuple[int, str]:
+    """`blocks.1.mixer.conv_out` -> (1, 'mixer.conv_out'); what is not in a block comes before the first."""
+    match = _BLOCK.fullmatch(site)
+    return (int(match["layer"]), match["name"]) if match else (0, site)
+
+
+def _each_once(values: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(values))

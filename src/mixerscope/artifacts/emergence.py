@@ -1,0 +1,35 @@
+"""How a mechanism came about, as it is kept."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from mixerscope.artifacts.base import Frames, JsonArtifact
+
+
+@dataclass(frozen=True)
+class EmergencePoint:
+    """The share of one role at one block boundary at one step; None with the reason where there is no number."""
+
+    step: int
+    slot: str | None
+    site: str | None
+    role: str | None
+    share: float | None
+    low: float | None
+    high: float | None
+    gap: float | None
+    accuracy: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Emergence(Frames, JsonArtifact):
+    """Shares at the block boundaries during training."""
+
+    file: ClassVar[str] = "emergence.json"
+    points: tuple[EmergencePoint, ...]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per step, slot, site and role."""
+        return (asdict(point) for point in self.points)

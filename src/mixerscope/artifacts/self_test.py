@@ -1,0 +1,46 @@
+"""What the checks before a grid found."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mixerscope.artifacts.base import JsonArtifact
+
+
+@dataclass(frozen=True)
+class SiteTest:
+    """The checks of one site."""
+
+    site: str
+    fires: bool
+    identity_exact: bool
+    noise_moves_later: bool
+    noise_moves_earlier: bool
+    resume_error: float
+    """Largest difference of logits, noise in place, between running on from the site and the whole forward pass,
+    relative to the largest logit."""
+    dead: bool = False
+    """Noise reached the logits only in a copy with random weights: this model does not use the component."""
+
+    def failure(self, tolerance: float) -> str | None:
+        """What is wrong with the site, or None."""
+        if not self.fires:
+            return "it never fires, or fires more than once"
+        if not self.identity_exact:
+            return "writing back its own activation changes the logits"
+        if not self.noise_moves_later:
+            return "noise there changes no logit, so an edit is thrown away"
+        if self.noise_moves_earlier:
+            return "noise there changes logits of earlier positions, so the model is not causal"
+        if not self.resume_error <= tolerance:
+            return f"running on from it differs from the whole forward pass by {self.resume_error:.2g}"
+        return None
+
+
+@dataclass(frozen=True)
+class SelfTest(JsonArtifact):
+    """The checks of all sites that a grid edits."""
+
+    file: ClassVar[str] = "self_test.json"
+    sites: tuple[SiteTest, ...]
+    documents: int
+    tolerance: float

@@ -1,0 +1,36 @@
+"""What every stage leaves beside its own artifacts: which stage it was, and what became of it."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from mixerscope.artifacts.base import JsonArtifact
+
+
+@dataclass(frozen=True)
+class StageRecord(JsonArtifact):
+    """Which stage a folder holds, with which settings. Its id is the hash of `identity`."""
+
+    file: ClassVar[str] = "stage.json"
+    identity: dict[str, Any]
+    settings: dict[str, Any]
+    """In full, every default written out."""
+
+    @property
+    def name(self) -> str:
+        return self.identity["stage"]
+
+    @property
+    def needs(self) -> dict[str, str]:
+        """The stages it read, by name: their ids."""
+        return self.identity.get("needs", {})
+
+
+@dataclass(frozen=True)
+class StageOutcome(JsonArtifact):
+    """`done`, or `impossible` with the reason: a model that cannot be measured is a result."""
+
+    file: ClassVar[str] = "outcome.json"
+    state: Literal["done", "impossible"]
+    reason: str = ""
+    notes: tuple[str, ...] = field(default=())
+    """What a reader should know of how it was done."""

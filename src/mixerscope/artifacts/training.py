@@ -1,0 +1,130 @@
+"""What training leaves: which run it was, what became of it, how it learned, its weights, and what made it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from mixerscope.artifacts.base import Frames, JsonArtifact
+from mixerscope.errors import CorruptFile
+
+if TYPE_CHECKING:  # listing runs reads JSON only and should not wait for torch
+    from torch import Tensor
+
+Outcome = Literal["finished", "reached", "diverged"]
+
+
+@dataclass(frozen=True)
+class Record(JsonArtifact):
+    """Which training a folder holds. Its id is the hash of `identity`, which anyone can check without any code."""
+
+    file: ClassVar[str] = "spec.json"
+    identity: dict[str, Any]
+    """What tells this training from any other: names, revisions, settings that are not the default, outside code."""
+    spec: dict[str, Any]
+    """The training in full, every default written out."""
+
+
+@dataclass(frozen=True)
+class Status(JsonArtifact):
+    """What became of a training, and how large the model is."""
+
+    file: ClassVar[str] = "status.json"
+    outcome: Outcome
+    steps: int
+    """It was trained for so many."""
+    parameters: int
+    state_size: int
+    """Numbers the model carries from one position to the next at the end of a measured document."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A member's scores on the dev set at one step, and its mean training loss since the evaluation before."""
+
+    step: int
+    loss: float | None
+    accuracy: float
+    likelihood: float
+
+
+@dataclass(frozen=True)
+class Curve(Frames, JsonArtifact):
+    """The learning curve."""
+
+    file: ClassVar[str] = "curve.json"
+    points: tuple[Evaluation, ...]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per evaluation."""
+        return (asdict(point) for point in self.points)
+
+    @property
+    def last(self) -> Evaluation | None:
+        """None where training diverged before it was evaluated."""
+        return self.points[-1] if self.points else None
+
+
+@dataclass(frozen=True)
+class Provenance(JsonArtifact):
+    """What made a result: versions, code, machine, documents. It depends on this run and its stack alone."""
+
+    file: ClassVar[str] = "provenance.json"
+    packages: dict[str, str]
+    python: str
+    platform: str
+    device: str
+    threads: int
+    kernels: str
+    compiled: bool
+    git: dict[str, Any]
+    precision: str
+    """Of matrix products."""
+    repeatable: bool
+    """Whether the same spec and cohort give the same bits again there."""
+    data_sha256: str
+    """Of the documents that were trained on, or measured."""
+    stack: int
+    """Models that were computed together: the last bits may depend on it."""
+    kernels_used: dict[str, str] = field(default_factory=dict)
+    """What each operator ran as, on a GPU."""
+    code: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Components from outside: source hash, or distribution and version."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The parameters and buffers of a trained model, by name."""
+
+    file: ClassVar[str] = "weights.safetensors"
+    tensors: Mapping[str, "Tensor"]
+
+    def to_bytes(self) -> bytes:
+        import safetensors.torch
+
+        return safetensors.torch.save({name: tensor.contiguous() for name, tensor in self.tensors.items()})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        import safetensors
+        import safetensors.torch
+
+        try:
+            return cls(safetensors.torch.load(data))
+        except safetensors.SafetensorError as error:
+            raise CorruptFile(f"this is no safetensors file: {error}") from error
+
+
+@dataclass(frozen=True)
+class Timing(JsonArtifact):
+    """Seconds, which differ from run to run: kept beside the result, not part of it."""
+
+    file: ClassVar[str] = "timing.json"
+    models: int
+    """Computed together in this time."""
+    seconds: float
+    build_seconds: float = 0.0
+    """Of these: making documents and models, compiling, capturing."""
+    steps_per_second: float | None = None
+    finished: float = 0.0
+    """Seconds since 1970."""

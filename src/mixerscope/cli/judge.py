@@ -1,0 +1,66 @@
+"""`mixerscope judge`: verdicts of finished runs again, from stored effects, with other rules if asked."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from mixerscope.cli.console import remarks, results
+
+
+def judge(
+    folder: Path,
+    /,
+    *,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    fresh: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Name the mechanisms of finished runs again, from what patching stored: no model is built, nothing is trained.
+
+    Verdicts by other rules are kept beside the others, each under an id of its own.
+
+    Parameters
+    ----------
+    folder
+        A run's folder, or one that holds run folders.
+    set_
+        path=value, such as rules.carries=0.7; may be given several times.
+    fresh
+        Judge again even if a verdict by these rules is there.
+    """
+    from mixerscope.cli.verdicts import verdict_table
+    from mixerscope.results import RunResult, load_runs
+    from mixerscope.runs import redo
+    from mixerscope.spec import parse, parse_settings
+    from mixerscope.stages.judge import Judge
+
+    settings: dict[str, Any] = {}
+    for path, value in parse_settings(set_).items():
+        _put(settings, path, value)
+    stage: Judge = parse(Judge, settings)
+    found: list[RunResult] = []
+    without: list[str] = []
+    for result in load_runs(folder):
+        if "patch" in result.stages:
+            found.append(redo(result, "judge", stage, fresh))
+        else:
+            without.append(result.folder.path.name)
+    if found:
+        results().print(verdict_table(found))
+    for name in without:
+        remarks().print(f"{name} was not patched, so there is nothing to judge", markup=False, soft_wrap=True)
+    results().print(f"judged {len(found)} run{'s' if len(found) != 1 else ''}", markup=False)
+    return 0
+
+
+def _put(settings: dict[str, Any], path: str, value: Any) -> None:
+    """`rules.carries` into nested settings; whether they exist is for the spec to say."""
+    from mixerscope.errors import UserError
+
+    *parents, last = path.removeprefix("stages.judge.").split(".")
+    here = settings
+    for part in parents:
+        here = here.setdefault(part, {})
+        if not isinstance(here, dict):
+            raise UserError(f"cannot set {path}: {part} is no object")
+    here[last] = value

@@ -1,0 +1,163 @@
+"""From run folders to a pack."""
+
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mixerscope.artifacts import StageOutcome, StageRecord, Verdicts, Weights
+from mixerscope.errors import CorruptFile, MixerscopeError
+from mixerscope.packs.filter import filtered
+from mixerscope.packs.index import FILTERED, PLAIN, Index, PackedRun, check_sizes, is_pack, member_name
+from mixerscope.results import RunResult
+from mixerscope.spec import parse
+from mixerscope.spec.labels import labels
+from mixerscope.store import Seal, SealedFolder, claim, make_folder, sha256_of, write_bytes
+
+JUDGE = "judge"
+EFFECTS = "effects.safetensors"
+"""Said here, because the class of this artifact needs torch and unpacking does not."""
+LEVEL = 9
+MOMENT = (1980, 1, 1, 0, 0, 0)
+"""Of all members: the same runs give the same bytes."""
+TRAVELLED = "of the gap for travel"
+"""Ends the note in a stage whose effects were rounded; rounding them again would be once too often."""
+
+
+@dataclass(frozen=True)
+class PackSize:
+    """How large a pack is."""
+
+    runs: int
+    packed: int
+    """Bytes of the file."""
+    unpacked: int
+    """Bytes of the run folders that come out of it."""
+    exact: int
+    """Runs whose effects travel as they are: rounding would change a verdict, or there is none to compare with."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What travels of one run."""
+
+    result: RunResult
+    stages: tuple[str, ...]
+    files: dict[str, bytes]
+    """By path in its folder."""
+    exact: bool
+
+    @property
+    def folder(self) -> str:
+        return self.result.folder.path.resolve().name
+
+
+def claim_pack(path: Path) -> None:
+    """Refuses a path where something lies that is no pack, or where none can be written."""
+    claim(path, is_pack)
+    make_folder(path.parent)
+
+
+def write_pack(path: Path, results: Sequence[RunResult]) -> PackSize:
+    """Writes the runs into one file, each once and by name, in place of the pack that was there; the old or the new
+    one survives a kill. A run whose files have changed since they were sealed is refused."""
+    claim_pack(path)
+    each_once = {result.run_id: result for result in results}
+    runs = sorted(map(_travelling, each_once.values()), key=lambda run: run.folder)
+    names = labels([run.result.training for run in runs])
+    listed = tuple(
+        PackedRun(run.result.run_id, run.folder, name, run.stages) for run, name in zip(runs, names, strict=True)
+    )
+    index = Index(1, tuple(run.id for run in listed), listed).to_bytes()
+    members = dict(_member(run.folder, name, data) for run in runs for name, data in run.files.items())
+    check_sizes({Index.file: len(index), **{name: len(data) for name, data in members.items()}})
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as pack:
+        _add(pack, Index.file, index, zipfile.ZIP_STORED)
+        for name, data in members.items():
+            _add(pack, name, data, zipfile.ZIP_DEFLATED)
+    write_bytes(path, written.getvalue())
+    unpacked = sum(len(data) for run in runs for data in run.files.values())
+    return PackSize(len(runs), len(written.getvalue()), unpacked, sum(run.exact for run in runs))
+
+
+def _member(folder: str, path: str, data: bytes) -> tuple[str, bytes]:
+    """What a file of a run is called in a pack, and its bytes there."""
+    if path.endswith(f"/{EFFECTS}"):
+        with suppress(CorruptFile):  # a stage from outside may keep something else under this name
+            return member_name(folder, path, FILTERED), filtered(data)
+    return member_name(folder, path, PLAIN), data
+
+
+def _add(pack: zipfile.ZipFile, name: str, data: bytes, how: int) -> None:
+    member = zipfile.ZipInfo(name, MOMENT)
+    member.create_system, member.external_attr = 3, 0o644 << 16  # the same on every system
+    pack.writestr(member, data, how, LEVEL)
+
+
+def _travelling(result: RunResult) -> _Run:
+    """The files of a run without weights and times, sealed as they travel."""
+    result.folder.verify()
+    stages = {stage: _files(stage) for stage in result.folder.stages()}
+    exact = False
+    for stage, files in stages.items():
+        if EFFECTS in files:
+            judges = [judge for judge in stages.values() if _is_judge_of(stage.seal().id, judge)]
+            exact |= not _reduce(files, judges)
+    found = {
+        f"{stage.path.name}/{name}": data
+        for stage, files in stages.items()
+        for name, data in _sealed(stage, files).items()
+    }
+    training = {name: data for name, data in _files(result.folder).items() if name != Weights.file}
+    found |= _sealed(result.folder, training)
+    return _Run(result, tuple(stage.path.name for stage in stages), found, exact)
+
+
+def _files(folder: SealedFolder) -> dict[str, bytes]:
+    return {name: (folder.path / name).read_bytes() for name in sorted(folder.seal().files)}
+
+
+def _sealed(folder: SealedFolder, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files with a seal of their own."""
+    seal = Seal(folder.kind, folder.seal().id, {name: sha256_of(data) for name, data in files.items()})
+    return {**files, Seal.file: seal.to_bytes()}
+
+
+def _is_judge_of(stage_id: str, files: Mapping[str, bytes]) -> bool:
+    """Whether these are the files of a judge who has read the effects of this stage."""
+    record = StageRecord.from_bytes(files[StageRecord.file])
+    return record.name == JUDGE and stage_id in record.needs.values() and Verdicts.file in files
+
+
+def _reduce(files: dict[str, bytes], judges: Sequence[dict[str, bytes]]) -> bool:
+    """Reduces the effects among the files of a stage and judges them again, in place; whether that changes no verdict.
+    If it does, all stays as it is."""
+    from mixerscope.analysis import Rules, judge
+    from mixerscope.artifacts.effects import EffectTable
+    from mixerscope.packs.rounding import Judged, reduced
+
+    outcome = StageOutcome.from_bytes(files[StageOutcome.file])
+    if any(note.endswith(TRAVELLED) for note in outcome.notes):
+        return True
+    try:
+        judged = [Judged(parse(Rules, _rules(each)), Verdicts.from_bytes(each[Verdicts.file])) for each in judges]
+        table, fineness = reduced(whole := EffectTable.from_bytes(files[EFFECTS]), judged)
+    except MixerscopeError:  # what cannot be judged again here cannot be shown to stay as it is
+        return False
+    if fineness is None:
+        return False
+    notes = (*outcome.notes, f"effects rounded to 1/{fineness} {TRAVELLED}")
+    if any(cell.head >= 0 for cell in whole.cells):
+        notes = (*notes, "of single heads, means and intervals have travelled, and no single documents")
+    files[EFFECTS] = table.to_bytes()
+    files[StageOutcome.file] = replace(outcome, notes=notes).to_bytes()
+    for each, known in zip(judges, judged, strict=True):
+        each[Verdicts.file] = judge(table, known.rules).to_bytes()
+    return True
+
+
+def _rules(files: Mapping[str, bytes]) -> object:
+    return StageRecord.from_bytes(files[StageRecord.file]).settings.get("rules", {})

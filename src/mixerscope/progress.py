@@ -1,0 +1,58 @@
+"""How far something is, told to whoever waits: the contract, and plain lines for those who have nothing better."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Progress = Callable[[str, int, int, str], None]
+"""Called with the stage ('train', or the name of a stage), the work done, the work in all, and a note such as the
+accuracy."""
+
+QUIET_SECONDS = 2.0
+"""Between two lines of one stage."""
+
+
+class Lines:
+    """A line on stderr now and then, and one at the end of each stage."""
+
+    def __init__(self, label: str) -> None:
+        self.label, self.stage, self.latest = label, "", ""
+        self.started = self.said = 0.0
+
+    def __call__(self, stage: str, done: int, total: int, note: str) -> None:
+        now = time.monotonic()
+        if stage != self.stage:
+            self.close()
+            self.stage, self.started, self.said = stage, now, now
+        spent = max(now - self.started, 1e-9)
+        left = f", {(total - done) * spent / done:.0f} s left" if 0 < done < total else ""
+        self.latest = f"{self.label}: {stage} {done}/{total}{f', {note}' if note else ''}"
+        if now - self.said >= QUIET_SECONDS:
+            self.said = now
+            _say(f"{self.latest}{left}")
+
+    def close(self) -> None:
+        if self.latest:
+            _say(f"{self.latest}, {time.monotonic() - self.started:.0f} s")
+            self.latest = ""
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def told(progress: Progress | bool, label: str) -> Iterator[Progress]:
+    """What to tell: a function that was given, lines on stderr, or nobody."""
+    if progress is True:
+        lines = Lines(label)
+        yield lines
+        lines.close()
+    else:
+        yield progress if callable(progress) else _nobody
+
+
+def _nobody(stage: str, done: int, total: int, note: str) -> None:
+    """Nobody is told."""

@@ -1,0 +1,102 @@
+"""One of the measured pairs of documents, made again. It is shown only where it is what was measured."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from mixerscope.artifacts import Provenance
+from mixerscope.artifacts.effects import ORIGINAL, EffectTable, corrupted
+from mixerscope.errors import UserError
+from mixerscope.interventions import Pairs, make_pairs
+from mixerscope.results import RunResult
+from mixerscope.spec import RunSpec
+from mixerscope.tasks import Task
+
+
+@dataclass(frozen=True)
+class Token:
+    text: str
+    roles: tuple[str, ...]
+    """More than one where roles coincide: what follows the last pair is next key and divider."""
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """A document, the same with a token changed, by slot, and what each model made of them."""
+
+    tokens: tuple[Token, ...]
+    corrupted: dict[str, tuple[Token, ...]]
+    answer: str
+    asked_at: int
+    likelihoods: list[tuple[str, float, dict[str, float]]]
+    """Model, likelihood of the answer, and the same with each slot corrupted."""
+
+
+class Patched(Protocol):
+    """What is known of a model that may have been patched."""
+
+    @property
+    def run(self) -> RunResult: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def effects(self) -> EffectTable | None: ...
+
+
+def example_of(models: Iterable[Patched]) -> Example | None:
+    """The first pair that the first of the patched models saw whose documents this code still makes, else None."""
+    patched = [(model, model.effects, _measured(model.run)) for model in models if model.effects is not None]
+    no_longer: set[str] = {""}
+    for model, _, sha256 in patched:
+        spec = _spec(model.run) if sha256 not in no_longer else None
+        if spec is None:
+            continue
+        pairs = make_pairs(spec.task, spec.stages["patch"], spec.data_seed)
+        if pairs.sha256() == sha256:
+            saw_it = [(other.label, table) for other, table, theirs in patched if theirs == sha256]
+            return _example(spec.task.single_query(), pairs, saw_it)
+        no_longer.add(sha256)
+    return None
+
+
+def _measured(run: RunResult) -> str:
+    """Hash of the documents that were patched; empty where that is not known."""
+    patch = run.stages.get("patch")
+    return patch.folder.read(Provenance).data_sha256 if patch and patch.folder.holds(Provenance) else ""
+
+
+def _spec(run: RunResult) -> RunSpec | None:
+    """None where the code of some component is not at hand, or is not what it was."""
+    try:
+        return run.spec
+    except (UserError, ImportError):
+        return None
+
+
+def _example(task: Task, pairs: Pairs, tables: Iterable[tuple[str, EffectTable]]) -> Example:
+    batch = pairs.original
+    roles: dict[int, list[str]] = defaultdict(list)
+    for name, at in batch.roles.items():
+        roles[int(at[0])].append(name)
+    original = batch.tokens[0].tolist()
+
+    def tokens(ids: list[int]) -> tuple[Token, ...]:
+        return tuple(Token(task.symbol(t), tuple(roles[i]), t != original[i]) for i, t in enumerate(ids))
+
+    read, answer = batch.answers()
+    return Example(
+        tokens=tokens(original),
+        corrupted={slot: tokens(pairs.corrupted[slot].tokens[0].tolist()) for slot in pairs.patched},
+        answer=task.symbol(int(answer[0])),
+        asked_at=int(read[0]),
+        likelihoods=[
+            (
+                label,
+                table.likelihood(ORIGINAL)[0].item(),
+                {slot: table.likelihood(corrupted(slot))[0].item() for slot in pairs.patched},
+            )
+            for label, table in tables
+        ],
+    )

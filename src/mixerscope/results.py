@@ -1,0 +1,227 @@
+"""Finished runs as they lie on disk. Every file is checked against its hash when it is read; no model is needed."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mixerscope.artifacts import (
+    Artifact,
+    Curve,
+    Emergence,
+    Provenance,
+    Record,
+    Scores,
+    SelfTest,
+    StageOutcome,
+    StageRecord,
+    Status,
+    Verdicts,
+    Weights,
+)
+from mixerscope.errors import CorruptFile, UserError
+from mixerscope.spec import RunSpec, parse
+from mixerscope.store import RunFolder, StageFolder, find_runs
+
+if TYPE_CHECKING:  # listing runs should not wait for torch
+    from mixerscope.artifacts.effects import EffectTable
+    from mixerscope.model import Model
+
+A = TypeVar("A", bound=Artifact)
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """One analysis of a trained model."""
+
+    folder: StageFolder
+    record: StageRecord
+    outcome: StageOutcome
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def id(self) -> str:
+        return self.folder.seal().id
+
+    @staticmethod
+    def of(folder: StageFolder) -> "StageResult":
+        return StageResult(folder, folder.read(StageRecord), folder.read(StageOutcome))
+
+
+class RunResult:
+    """A finished run: a training, and the analyses of its model that were asked for."""
+
+    def __init__(self, folder: RunFolder, asked: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.asked = asked
+        """Stages by name: the ids of their analyses; None to take those that are there."""
+
+    def __repr__(self) -> str:
+        return f"<RunResult {self.folder.path.name}: {self.status.outcome} after {self.status.steps} steps>"
+
+    @cached_property
+    def record(self) -> Record:
+        return self.folder.read(Record)
+
+    @property
+    def run_id(self) -> str:
+        return self.folder.seal().id
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """The training in full, as JSON; needs none of its components to be installed."""
+        return self.record.spec
+
+    @cached_property
+    def spec(self) -> RunSpec:
+        """The training and the stages as a spec, for which all components must be at hand."""
+        stages = {name: stage.record.settings for name, stage in self.stages.items()}
+        found: RunSpec = parse(RunSpec, {**self.training, "stages": stages})
+        if found.run_id != self.run_id:
+            raise UserError(f"{self.folder.path} was made by other code: {_difference(self.record.identity, found)}")
+        return found
+
+    @property
+    def task(self) -> Any:
+        return self.spec.task
+
+    @cached_property
+    def stages(self) -> dict[str, StageResult]:
+        """The analyses, by the name of their stage."""
+        if self.asked is not None:
+            return {name: StageResult.of(self.folder.stage(name, id)) for name, id in self.asked.items()}
+        return _chosen(self.folder)
+
+    @cached_property
+    def status(self) -> Status:
+        return self.folder.read(Status)
+
+    @cached_property
+    def curve(self) -> Curve:
+        """The learning curve."""
+        return self.folder.read(Curve)
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        return self.folder.read(Provenance)
+
+    def find(self, artifact: type[A]) -> A | None:
+        """What some stage found, or None where none of them has it."""
+        for stage in self.stages.values():
+            if stage.folder.holds(artifact):
+                return stage.folder.read(artifact)
+        return None
+
+    def read(self, artifact: type[A]) -> A:
+        """What some stage found; where none of them has it, an error says why."""
+        found = self.find(artifact)
+        if found is None:
+            reasons = dict.fromkeys(s.outcome.reason for s in self.stages.values() if s.outcome.reason)
+            why = "; ".join(reasons) or f"its stages are {', '.join(self.stages) or 'none'}"
+            raise UserError(f"{self.folder.path} has no {artifact.file}: {why}")
+        return found
+
+    @property
+    def effects(self) -> "EffectTable":
+        """What activation patching measured."""
+        from mixerscope.artifacts.effects import EffectTable
+
+        return self.read(EffectTable)
+
+    @property
+    def verdicts(self) -> Verdicts:
+        return self.read(Verdicts)
+
+    @property
+    def scores(self) -> Scores:
+        """Accuracy, likelihood and the like on fresh documents."""
+        return self.read(Scores)
+
+    @property
+    def self_test(self) -> SelfTest:
+        return self.read(SelfTest)
+
+    @property
+    def emergence(self) -> Emergence:
+        """The share of every role at the block boundaries during training."""
+        if self.find(Emergence) is None:
+            raise UserError("this run did not measure emergence; ask for it with --set stages.emergence.looks=12")
+        return self.read(Emergence)
+
+    @property
+    def reason(self) -> str:
+        """Why something that was asked for is not there; empty where all is."""
+        return next((s.outcome.reason for s in self.stages.values() if s.outcome.state == "impossible"), "")
+
+    def model(self) -> "Model":
+        """The trained model, in single precision whatever it was trained in."""
+        from mixerscope.model import trained_models
+
+        if not self.folder.holds(Weights):
+            raise UserError(f"{self.folder.path} was made without keeping the weights, so there is no model to load")
+        spec = self.spec
+        return trained_models(spec.model, spec.task.vocab_size, [self.folder.read(Weights).tensors])[0]
+
+
+def run_folder(spec: RunSpec, root: Path) -> RunFolder:
+    return RunFolder(root / f"{spec.model.architecture.replace('/', '-')}-{spec.run_id}")
+
+
+def load_run(path: str | Path, stages: RunSpec | Mapping[str, str] | None = None) -> RunResult:
+    """A finished run from its folder; with `stages`, the analyses of these ids, or those that a spec asks for."""
+    folder = RunFolder(Path(path))
+    folder.seal()
+    if isinstance(stages, RunSpec):
+        result = RunResult(folder, {name: stages.stage_id(name) for name in stages.stages})
+        result.__dict__["spec"] = stages
+        return result
+    return RunResult(folder, stages)
+
+
+def load_runs(root: str | Path) -> Iterator[RunResult]:
+    """The finished runs in a folder, by name."""
+    return (load_run(folder.path) for folder in find_runs(Path(root)))
+
+
+def _chosen(folder: RunFolder) -> dict[str, StageResult]:
+    """One analysis for each stage: the one with default settings, else the only one."""
+    found = [StageResult.of(stage) for stage in folder.stages()]
+    chosen: dict[str, StageResult] = {}
+    waiting = list(dict.fromkeys(stage.name for stage in found))
+    while waiting:
+        ready = [
+            name for name in waiting if not any(n in waiting for s in found if s.name == name for n in s.record.needs)
+        ]
+        if not ready:
+            raise CorruptFile(f"{folder.path} holds stages that need each other: {', '.join(waiting)}")
+        for name in ready:
+            waiting.remove(name)
+            fitting = [s for s in found if s.name == name and _fits(s, chosen)]
+            if fitting:
+                chosen[name] = _one(fitting, folder)
+    return chosen
+
+
+def _fits(stage: StageResult, chosen: Mapping[str, StageResult]) -> bool:
+    return all(need in chosen and chosen[need].id == id for need, id in stage.record.needs.items())
+
+
+def _one(stages: Iterable[StageResult], folder: RunFolder) -> StageResult:
+    stages = list(stages)
+    usual = [stage for stage in stages if not stage.record.identity["settings"]]
+    if len(stages) == 1 or usual:
+        return (usual or stages)[0]
+    names = ", ".join(stage.folder.path.name for stage in stages)
+    raise UserError(
+        f"{folder.path} holds {names}; say which by `stages`, as in load_run(path, {{{stages[0].name!r}: id}})"
+    )
+
+
+def _difference(stored: Mapping[str, Any], spec: RunSpec) -> str:
+    """What differs between the code that made a run and the code at hand, in words."""
+    differing = [part for part, value in spec.identity.items() if stored.get(part) != value]
+    return f"{', '.join(differing) or 'something'} is not what it was; edit it back, or run again to make a new run"

@@ -1,0 +1,89 @@
+"""What varies is the label: runs are named by the settings in which they differ, `mamba d=32 d_conv=2`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mixerscope.spec.base import canonical_json
+
+SHORT = {"model.width": "d", "task.name": "task"}
+"""Settings that people call otherwise than their path ends."""
+FIRST = ("task.name", "model.width", "model.layers")
+"""Those that are named before the others, in this order."""
+LAST = ("train.lr", "data_seed", "seed")
+IMPLIED = ("model.architecture", "version", "stages")
+"""The architecture is the name itself."""
+
+
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as `train.lr` and the like; a list is one setting."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def varying(trainings: Sequence[Mapping[str, Any]], leave_out: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """Per training (as `RunSpec.training` gives it): the settings in which those of its architecture differ."""
+    left = (*IMPLIED, *leave_out)
+    facts = [{k: v for k, v in flat(training).items() if not _is_in(k, left)} for training in trainings]
+    names = [training["model"]["architecture"] for training in trainings]
+    differing: dict[str, list[str]] = {}
+    for name in set(names):
+        peers = [fact for other, fact in zip(names, facts, strict=True) if other == name]
+        paths = _ordered(path for fact in peers for path in fact)
+        differing[name] = [p for p in paths if len({canonical_json(fact.get(p)) for fact in peers}) > 1]
+    return [{path: fact.get(path) for path in differing[name]} for name, fact in zip(names, facts, strict=True)]
+
+
+def labels(
+    trainings: Sequence[Mapping[str, Any]], always: Iterable[str] = (), leave_out: Iterable[str] = ()
+) -> list[str]:
+    """A name for each training: its architecture, what tells it from the others of that architecture, and `always`."""
+    always = list(always)
+    found: list[str] = []
+    for training, differs in zip(trainings, varying(trainings, leave_out), strict=True):
+        facts = flat(training)
+        told = {path: facts.get(path) for path in _ordered([*always, *differs])}
+        found.append(label(training["model"]["architecture"], told))
+    return found
+
+
+def columns(
+    trainings: Sequence[Mapping[str, Any]], always: Iterable[str] = (), leave_out: Iterable[str] = ()
+) -> list[dict[str, str]]:
+    """The same settings for a table: the same names in every row, blank where a training has no such setting."""
+    paths = _ordered([*always, *(path for differs in varying(trainings, leave_out) for path in differs)])
+    names = _short(paths)
+    facts = [flat(training) for training in trainings]
+    return [{names[path]: _said(fact[path]) if path in fact else "" for path in paths} for fact in facts]
+
+
+def label(architecture: str, settings: Mapping[str, Any]) -> str:
+    """`mamba d=32 d_conv=2`: settings by the last part of their path, or the whole one where two end alike."""
+    names = _short(settings)
+    return " ".join([architecture, *(f"{names[path]}={_said(value)}" for path, value in settings.items())])
+
+
+def _short(paths: Iterable[str]) -> dict[str, str]:
+    paths = list(paths)
+    ends = [path.rpartition(".")[2] for path in paths]
+    return {path: SHORT.get(path, end if ends.count(end) == 1 else path) for path, end in zip(paths, ends, strict=True)}
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else canonical_json(value)
+
+
+def _is_in(path: str, left: Iterable[str]) -> bool:
+    return any(path == other or path.startswith(f"{other}.") for other in left)
+
+
+def _ordered(paths: Iterable[str]) -> list[str]:
+    paths = list(dict.fromkeys(paths))
+    middle = [path for path in paths if path not in (*FIRST, *LAST)]
+    return [*(p for p in FIRST if p in paths), *sorted(middle), *(p for p in LAST if p in paths)]

@@ -1,0 +1,26 @@
+"""Verdicts from stored effects, as a stage. It needs no model, so stored runs can be judged again with other rules."""
+
+from typing import ClassVar
+
+from mixerscope.analysis import Rules, judge
+from mixerscope.artifacts import Artifact, Verdicts
+from mixerscope.artifacts.effects import EffectTable
+from mixerscope.stages.base import Cohort, Done, Result, Stage
+
+
+class Judge(Stage):
+    """The rules by which the route is named."""
+
+    needs: ClassVar[tuple[str, ...]] = ("patch",)
+    uses_model: ClassVar[bool] = False
+    artifacts: ClassVar[tuple[type[Artifact], ...]] = (Verdicts,)
+
+    rules: Rules = Rules()
+    """Thresholds of a verdict."""
+
+    def run(self, cohort: Cohort) -> list[Result]:
+        found: list[Result] = []
+        for index in range(len(cohort)):
+            found.append(Done((judge(cohort.read(index, "patch", EffectTable), self.rules),)))
+            cohort.progress(index + 1, len(cohort))
+        return found

@@ -1,0 +1,146 @@
+"""What is pinned of the trainer and of the stages: numbers they give for small models."""
+
+import json
+from typing import Any
+
+import torch
+
+from mixerscope.artifacts import Emergence, Scores, SelfTest, Verdicts
+from mixerscope.artifacts.effects import METRICS, SHARE, EffectTable
+from mixerscope.machine import CPU
+from mixerscope.model import Model
+from mixerscope.registry import MIXERS, STAGES, TASKS
+from mixerscope.spec import ModelSpec, RunSpec, TrainSpec
+from mixerscope.stages import Cohort, Done
+from mixerscope.training import train_cohort
+from tests.golden.pins import Maker, Pinned, built_in, component_makers, double_precision, generator, mean_abs
+from tests.planted.models import induction_transformer
+from tests.planted.zoo import TASK
+
+TRAININGS: dict[str, dict[str, Any]] = {
+    "cosine": {"train": {"weight_decay": 0.1}},
+    "linear": {"train": {"schedule": "linear", "warmup": 0.0}, "seed": 1},
+    "constant": {"train": {"schedule": "constant"}, "data_seed": 1},
+    "several queries": {"task": "mqar:small"},
+    "several lengths": {"task": {"name": "atr", "max_symbols": 24}},
+}
+"""Settings of runs beside those of `training_pins`."""
+
+
+def training_pins() -> Pinned:
+    """The weights and the curve after a few steps; they also change with what is trained, and on what."""
+    cases: dict[str, Any] = {}
+    tasks: set[str] = set()
+    for name, settings in TRAININGS.items():
+        train = {"steps": 10, "batch_size": 4, "documents": 14, "eval_every": 5, "eval_documents": 16, "lr": 1e-2}
+        spec = RunSpec.model_validate(
+            {
+                "task": "ar:small",
+                "model": {"architecture": "attention", "width": 16, "max_length": 64, "init": "small_model"},
+                **settings,
+                "train": {**train, **settings.get("train", {})},
+            }
+        )
+        tasks.add(TASKS.name_of(type(spec.task)))
+        with double_precision():
+            [member] = train_cohort([spec], dtype=torch.float64)
+        cases[name] = {
+            "documents": member.data_sha256,
+            "weights": {name: mean_abs(weight) for name, weight in member.weights.items()},
+            "curve": [[point.loss, point.likelihood, point.accuracy] for point in member.history],
+        }
+    revisions = {
+        "trainer": TrainSpec.revision,
+        "backbone": ModelSpec.revision,
+        "mixer attention": MIXERS.load("attention").revision,
+        **{f"task {name}": TASKS.load(name).revision for name in sorted(tasks)},
+    }
+    return Pinned("the trainer", "TrainSpec", revisions, cases)
+
+
+def blurred_induction() -> Model:
+    """A model with a known route and effects that are neither nothing nor all."""
+    rng = generator(0)
+    with double_precision(), torch.no_grad():
+        model = induction_transformer(TASK, 0, heads=2)
+        for weight in model.parameters():
+            weight += 0.04 * weight.square().mean().sqrt() * torch.randn(weight.shape, generator=rng)
+    return model
+
+
+def stage_pins(name: str) -> Pinned:
+    """What a stage finds; it also changes with the model, the documents and the stages before it."""
+    stage = STAGES.load(name)
+    found = {"patch": _patched, "judge": _judged, "emergence": _watched}[name]()
+    needed = {f"stage {need}": STAGES.load(need).revision for need in stage.needs}
+    revisions = {
+        f"stage {name}": stage.revision,
+        **needed,
+        "backbone": ModelSpec.revision,
+        "mixer attention": MIXERS.load("attention").revision,
+        "task ar": TASKS.load("ar").revision,
+    }
+    return Pinned(f"stage {name}", stage.__name__, revisions, {"blurred induction": found})
+
+
+def _spec(model: Model, stages: dict[str, Any]) -> RunSpec:
+    return RunSpec(task=TASK, model=model.spec, stages=stages)
+
+
+def _table() -> tuple[EffectTable, SelfTest, Scores]:
+    model = blurred_induction()
+    settings = {"documents": 24, "slots": ["key", "value"], "edits": ["swap", "zero"], "also_at": ["value+2"]}
+    spec = _spec(model, {"patch": settings})
+    cohort = Cohort(size=1, machine=CPU, parse=lambda: [spec], build=lambda: [model], read=lambda *_: None)
+    with double_precision():
+        [result] = spec.stages["patch"].run(cohort)
+    assert isinstance(result, Done)
+    table, tests, scores = result.artifacts
+    assert isinstance(table, EffectTable)
+    assert isinstance(tests, SelfTest)
+    assert isinstance(scores, Scores)
+    return table, tests, scores
+
+
+def _patched() -> dict[str, Any]:
+    table, tests, scores = _table()
+    kept = table.documents.likelihood.double()
+    return {
+        "cells": len(table.cells),
+        "statuses": {status: table.statuses.count(status) for status in sorted(set(table.statuses))},
+        # Not which role is best: where all of them do nothing, rounding decides.
+        "summary": {metric: table.summary[metric].double().nanmean(0).tolist() for metric in (*METRICS, SHARE)},
+        "unedited": {name: kept[row].mean().item() for name, row in table.unedited.items()},
+        "scores": {name: [e.value, e.low, e.high] for name, e in scores.estimates.items()},
+        "tested": [test.site for test in tests.sites],
+    }
+
+
+def _judged() -> dict[str, Any]:
+    table, _, _ = _table()
+    spec = _spec(blurred_induction(), {"patch": {}, "judge": {}})
+    cohort = Cohort(size=1, machine=CPU, parse=lambda: [spec], build=list, read=lambda *_: table)
+    [result] = spec.stages["judge"].run(cohort)
+    assert isinstance(result, Done)
+    [verdicts] = result.artifacts
+    assert isinstance(verdicts, Verdicts)
+    return json.loads(verdicts.to_bytes())
+
+
+def _watched() -> dict[str, Any]:
+    model = blurred_induction()
+    spec = _spec(model, {"emergence": {"documents": 24, "looks": 3}})
+    watch = spec.stages["emergence"].watch(spec, CPU)
+    with double_precision():
+        watch.look(1, {0: model.state_dict()})
+        [result] = watch.results([(7, model.state_dict())])
+    assert isinstance(result, Done)
+    [emergence] = result.artifacts
+    assert isinstance(emergence, Emergence)
+    return {"looks": list(watch.steps), "points": list(emergence.rows())}
+
+
+def makers() -> dict[str, dict[str, Maker]]:
+    """All there is, by file and component."""
+    stages = {name: lambda name=name: stage_pins(name) for name in built_in(STAGES.entries())}
+    return {**component_makers(), "training": {"trainer": training_pins}, "stages": stages}
