@@ -164,6 +164,7 @@ WORDS = [word for setting in SMALL for word in ("--set", setting)]
 
 def test_a_file_stands_where_a_name_does_on_the_command_line(mine, monkeypatch, capsys):
     monkeypatch.chdir(mine)
+    monkeypatch.setenv("COLUMNS", "300")
     assert main(["run", "--task", "my_task.py:MyTask", "--arch", "mine.py:Mine", *WORDS]) == 0
     assert main(["run", "--task", "ar", "--arch", "gru", "--set", "model.architecture=mine.py:Mine", *WORDS]) == 0
     assert main(["show", "mine.py:Mine"]) == 0

@@ -63,6 +63,36 @@ def test_every_cell_equals_the_slow_loop(architecture: str, layers: int):
     assert seen_effect > 10, "the grid must contain real effects for this test to mean anything"
 
 
+def test_what_a_verdict_looks_at_is_in_the_grid_unless_a_plan_says_otherwise():
+    model, pairs = make("mamba", layers=3)
+    cells = list(interchange(model, pairs).cells)
+    asked = plan_grid(model, pairs)
+    assert cells[: len(asked)] == asked
+    more = cells[len(asked) :]
+    assert len(set(cells)) == len(cells)
+    at = {cell.site for cell in more if "&" in cell.role}
+    assert at == {"blocks.1.resid_pre", "blocks.2.resid_pre", *(f"blocks.{i}.mixer.conv_out" for i in range(3))}
+    beside = {(cell.direction, cell.site) for cell in more if "&" not in cell.role}
+    assert beside == {
+        *((direction, site) for direction in ("restore", "break") for site in at),
+        *(("restore", f"blocks.{i}.mixer.scan_out") for i in range(2)),  # the last part of a block that is not the last
+    }
+    assert {cell.slot for cell in more} == {"key", "value"}
+    assert set(interchange(model, pairs, asked).cells) == set(asked)
+
+
+def test_slots_that_belong_together_are_corrupted_and_not_patched():
+    pairs = make_pairs(TASK, PairSettings(documents=7), data_seed=0)
+    both = make_pairs(TASK, PairSettings(documents=7, slots=("key", "value"), symbols="slot-class"), data_seed=0)
+    assert (pairs.patched, list(pairs.corrupted)) == (("key",), ["key", "value"])
+    assert torch.equal(pairs.corrupted["value"].tokens, both.corrupted["value"].tokens)
+    model, _ = make("attention")
+    grid = interchange(model, pairs)
+    assert {cell.slot for cell in grid.cells} == {"key"}
+    assert not torch.equal(grid.corrupted["value"].likelihood, grid.original.likelihood)
+    assert repr(grid).endswith("key corrupted, 7 documents>")
+
+
 def test_chunking_and_order_change_nothing():
     model, pairs = make("mamba")
     plan = plan_grid(model, pairs)

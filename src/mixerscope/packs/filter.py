@@ -122,8 +122,8 @@ def _differences(rows: NDArray[np.integer], power: int) -> bytes:
 def _sums(part: bytes, shape: list[int]) -> bytes:
     power, width, count = part[0], part[1], shape[0]
     size = 2 if power == AS_BITS else 8
-    if width > size:
-        raise CorruptFile("the differences of this filtered file are too long")
+    if not 0 < width <= size:
+        raise CorruptFile(f"the differences of this filtered file have {width} bytes, not 1 to {size}")
     planes = np.zeros((size, math.prod(shape)), dtype=np.uint8)
     planes[:width] = np.frombuffer(part[2 + 2 * count :], np.uint8).reshape(width, -1)
     coded = np.ascontiguousarray(planes.T).view(f"<u{size}").reshape(shape)
