@@ -17,7 +17,7 @@ from typing import Any
 
 from mixerscope.artifacts import Curve, Provenance, Record, Status, Timing, Verdicts
 from mixerscope.results import RunResult, run_folder
-from mixerscope.runs import TRAINING, run, write_stage
+from mixerscope.runs import TRAINING, begin_stage, close_stage, run
 from mixerscope.spec import RunSpec, preset
 from mixerscope.stages import Done
 
@@ -41,7 +41,9 @@ def copy_to(result: RunResult, spec: RunSpec, root: Path) -> None:
     for name, stage in spec.stages.items():
         held = [artifact for artifact in stage.artifacts if result.stages[name].folder.holds(artifact)]
         found = Done(tuple(result.stages[name].folder.read(artifact) for artifact in held))
-        write_stage(folder.stage(name, spec.stage_id(name)), spec.stage_identity(name), stage, found)
+        place, identity = folder.stage(name, spec.stage_id(name)), spec.stage_identity(name)
+        begin_stage(place, identity, stage, found)
+        close_stage(place, identity, stage)
 
 
 def judged(root: Path, *words: str) -> float:

@@ -11,7 +11,7 @@ from mixerscope.errors import UserError
 from mixerscope.registry import REGISTRIES, use
 from mixerscope.results import load_run, load_runs
 from mixerscope.runs import run
-from mixerscope.spec import RunSpec
+from mixerscope.spec import ModelSpec, RunSpec
 from tests.conftest import tiny_spec
 
 MIXER = '''
@@ -89,7 +89,7 @@ def mine(tmp_path) -> Path:
 
 def spec_of(path: Path) -> RunSpec:
     name = use(f"{path / 'mine.py'}:Mine")
-    return tiny_spec("attention").changed(model={"architecture": name, "width": 16})
+    return tiny_spec("attention").changed(model=ModelSpec(architecture=name, width=16))
 
 
 def test_an_edited_mixer_is_another_run_and_the_old_one_is_refused_with_the_new_code(mine):
@@ -121,6 +121,88 @@ def test_a_file_edited_after_it_was_loaded_does_not_lend_its_name_to_what_runs(m
     loaded = spec.run_id
     (mine / "helper.py").write_text("SCALE = 0.1\n")
     assert loaded == spec_of(mine).run_id, "the id is that of the code that was loaded"
+
+
+FACTORY = """
+from mixerscope.mixers.attention import Attention
+
+def make(k):
+    class M(Attention):
+        scale = k
+    return M
+"""
+NAMED = {
+    "called": "Made = make({})\n",
+    "derived": "class Made(make(1)):\n    scale = {}\n",
+    "changed": "Made = make(1)\nMade.scale = {}\n",
+}
+
+
+@pytest.mark.parametrize("text", NAMED.values(), ids=list(NAMED))
+def test_the_file_that_was_named_counts_though_another_made_the_class(mine, text: str):
+    (mine / "factory.py").write_text(FACTORY)
+    ids = []
+    for number in (3, 5, 3):
+        (mine / "named.py").write_text("from factory import make\n" + text.format(number))
+        name = use(f"{mine / 'named.py'}:Made")
+        ids.append(tiny_spec("attention").changed(model=ModelSpec(architecture=name, width=16)).run_id)
+    assert ids[0] == ids[2] != ids[1]
+
+
+BROKEN = {
+    "x[:, :2]": "Mine fails on two documents|another shape",
+    "x.flip(1)": "is not causal: changing the last token moves outputs before it",
+    "x * x.mean().item() + nope": "Mine fails on two documents: name 'nope' is not defined",
+}
+
+
+@pytest.mark.parametrize("body", BROKEN)
+def test_a_mixer_that_cannot_work_is_refused_before_training_in_one_sentence(mine, body: str):
+    text = (mine / "mine.py").read_text().replace("SCALE * self.gain * self.linear(x).cumsum(1)", body)
+    (mine / "mine.py").write_text(text)
+    with pytest.raises(UserError, match=BROKEN[body]) as caught:
+        run(spec_of(mine), mine / "runs", progress=False)
+    assert "`mixerscope check`" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (mine / "runs").exists()
+
+
+def test_a_mixer_without_a_state_size_is_refused_before_training(mine):
+    text = (mine / "mine.py").read_text()
+    (mine / "mine.py").write_text(text[: text.index("    def state_size")])
+    with pytest.raises(UserError, match=r"Mine fails on two documents|no `state_size\(length\)`"):
+        run(spec_of(mine), mine / "runs", progress=False)
+
+
+RETURNED = {
+    "Norms(1.0)": "must give a list of 1 results",
+    "[Norms(1.0)]": r"must give Done\(\(artifact, \.\.\.\)\) or Impossible",
+    "[Done(Norms(1.0))]": r"must give Done\(\(artifact, \.\.\.\)\) or Impossible",
+    "[Done((Norms(float('nan')),))]": r"gave a norms\.json that cannot be written",
+    "[Done((cohort,))]": "gave Cohort, but declares Norms as `artifacts`",
+}
+
+
+@pytest.mark.parametrize("returned", RETURNED)
+def test_a_stage_that_gives_something_else_is_told_what_it_should_give(mine, returned: str):
+    text = (mine / "my_stage.py").read_text()
+    body = text[: text.index("        norms = [")] + f"        return {returned}\n"
+    (mine / "my_stage.py").write_text(body)
+    name = use(f"{mine / 'my_stage.py'}:Norm")
+    spec = tiny_spec("attention").changed(stages={name: {}})
+    with pytest.raises(UserError, match=RETURNED[returned]):
+        run(spec, mine / "runs", progress=False)
+
+
+def test_a_model_can_be_loaded_without_the_code_of_the_stages(mine):
+    name = use(f"{mine / 'my_stage.py'}:Norm")
+    result = run(tiny_spec("attention").changed(stages={name: {}}), mine / "runs", progress=False)
+    for table in (REGISTRIES["stage"]._entries, REGISTRIES["stage"]._loaded):
+        table.pop(name)
+    again = load_run(result.folder.path)
+    assert again.model() is not None
+    with pytest.raises(UserError, match=r"--use file\.py:Class"):
+        _ = again.spec
 
 
 def test_a_spec_made_before_its_mixer_was_edited_is_refused(mine):

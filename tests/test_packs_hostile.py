@@ -203,6 +203,9 @@ def test_a_renamed_run_is_refused(packed, results, refused):
     assert f"its seal says that it holds {run_id}" in refused(zipped(forged))
     name = f"plain/attention-{other}/seal.json"
     resealed = {**forged, name: forged[name].replace(run_id.encode(), other.encode())}
+    assert f"belongs to the run {run_id}, not to the one it lies in" in refused(zipped(resealed))
+    seals = [name for name in forged if name.startswith(f"plain/attention-{other}/") and name.endswith("/seal.json")]
+    resealed = {**forged, **{name: forged[name].replace(run_id.encode(), other.encode()) for name in seals}}
     assert f"is sealed as {other}, but what it holds is {run_id}" in refused(zipped(resealed))
 
 

@@ -13,10 +13,12 @@ from mixerscope.artifacts.effects import BEST, METRICS, SHARE, EffectTable
 from mixerscope.errors import CorruptFile, SelfTestFailed, UserError
 from mixerscope.interventions import boundary_sites, make_pairs
 from mixerscope.machine import Machine
+from mixerscope.progress import Cancelled, Stop
 from mixerscope.randomness import stream
 from mixerscope.results import load_run, load_runs, run_folder
 from mixerscope.runs import is_finished, redo, run, run_cohort
 from mixerscope.spec import RunSpec
+from mixerscope.stages import patch as patch_stage
 from mixerscope.stages.judge import Judge
 from mixerscope.store import RunFolder, find_runs
 from mixerscope.training import train_cohort
@@ -200,6 +202,41 @@ def test_a_stage_copied_to_the_name_of_another_is_refused(finished, tmp_path):
         run(other, tmp_path, progress=False)
 
 
+def test_a_stage_of_another_training_is_refused_though_its_settings_are_the_same(finished, tmp_path):
+    result = copied(finished, tmp_path)
+    other = run(finished.spec.changed(seed=5), tmp_path, progress=False)
+    assert other.stages["patch"].id == result.stages["patch"].id
+    place = result.stages["patch"].folder.path
+    shutil.rmtree(place)
+    shutil.copytree(other.stages["patch"].folder.path, place)
+    complaint = f"belongs to the run {other.run_id}, not to the one it lies in"
+    with pytest.raises(CorruptFile, match=complaint):
+        run(finished.spec, tmp_path, progress=False)
+    with pytest.raises(CorruptFile, match=complaint):
+        _ = load_run(result.folder.path).verdicts
+
+
+def test_a_stage_folder_or_a_run_folder_under_another_name_is_refused(finished, tmp_path):
+    result = copied(finished, tmp_path)
+    patch = result.stages["patch"].folder
+    shutil.copytree(patch.path, patch.path.with_name(f"backup-{patch.seal().id}"))
+    with pytest.raises(CorruptFile, match="misnamed: it holds the stage 'patch'"):
+        _ = load_run(result.folder.path).effects
+    renamed = result.folder.path.with_name(f"attention-{finished.run_id}")
+    result.folder.path.rename(renamed)
+    with pytest.raises(CorruptFile, match="misnamed: it holds 'mamba'"):
+        _ = load_run(renamed).training
+
+
+def test_a_seal_that_leaves_out_what_every_run_has_is_refused(finished, tmp_path):
+    result = copied(finished, tmp_path)
+    seal = json.loads((result.folder.path / "seal.json").read_text())
+    del seal["files"]["status.json"]
+    (result.folder.path / "seal.json").write_text(json.dumps(seal))
+    with pytest.raises(CorruptFile, match=r"status\.json is missing"):
+        result.folder.verify()
+
+
 def test_a_seal_that_names_another_training_than_the_folder_holds_is_refused(finished, tmp_path):
     result = copied(finished, tmp_path)
     seal = json.loads((result.folder.path / "seal.json").read_text())
@@ -240,12 +277,46 @@ def test_a_file_in_the_way_is_refused_by_name(finished, tmp_path):
     assert [path.name for path in folder.path.iterdir()] == ["curve.json"]
 
 
+def test_a_folder_whose_seal_is_gone_is_made_anew_with_every_stage(finished, tmp_path, monkeypatch):
+    result = copied(finished, tmp_path)
+    (result.folder.path / "seal.json").unlink()
+    measured: list[int] = []
+    real = patch_stage.grids_or_failures
+    monkeypatch.setattr(patch_stage, "grids_or_failures", lambda *a, **b: measured.append(1) or real(*a, **b))
+    assert contents(run(finished.spec, tmp_path, progress=False).folder) == contents(finished.folder)
+    assert measured, "what was measured on a model that is gone is measured again"
+
+
+@pytest.mark.parametrize("content", ["nonsense", "3", '[".."]', '["a\\u0000b"]', "[" * 10_000, '["patch-x"]', None])
+def test_a_journal_that_makes_no_sense_is_refused_or_ignored_without_harm(finished, tmp_path, content: str | None):
+    folder = run_folder(finished.spec, tmp_path)
+    (folder.path / "patch-x").mkdir(parents=True)
+    journal = folder.path / ".writing.json"
+    journal.mkdir() if content is None else journal.write_text(content)
+    (folder.path / ".spec.json.mybackup").write_text("mine")
+    try:
+        run(finished.spec, tmp_path, progress=False)
+    except CorruptFile as error:
+        assert "is not a list of names; remove it" in str(error)  # noqa: PT017
+    assert (folder.path / "patch-x").is_dir()
+    assert (folder.path / ".spec.json.mybackup").read_text() == "mine"
+
+
+def test_a_dangling_link_in_the_way_is_left_alone(finished, tmp_path):
+    folder = run_folder(finished.spec, tmp_path)
+    folder.path.mkdir()
+    (folder.path / "spec.json").symlink_to("nowhere")
+    with pytest.raises(UserError, match="is in the way"):
+        run(finished.spec, tmp_path, progress=False)
+    assert (folder.path / "spec.json").is_symlink()
+
+
 def test_an_interrupted_write_leaves_nothing_behind_in_the_end(finished, tmp_path):
     folder = run_folder(finished.spec, tmp_path)
     folder.path.mkdir()
     (folder.path / ".writing.json").write_text('["curve.json", "seal.json"]')
     (folder.path / "curve.json").write_text("half of a")
-    (folder.path / ".curve.json.abcd1234").write_text("hal")
+    (folder.path / ".curve.json.mixerscope-abcd1234").write_text("hal")
     run(finished.spec, tmp_path, progress=False)
     assert contents(folder) == contents(finished.folder)
 
@@ -296,6 +367,34 @@ def test_a_kill_before_passing_weights_are_dropped_is_made_good_by_the_next_call
     [result] = run_cohort([finished.spec], tmp_path, keep_weights=False)
     assert not result.folder.holds(Weights)
     assert set(contents(finished.folder)) - set(contents(result.folder)) == {"weights.safetensors"}
+
+
+def test_a_kill_between_the_seal_and_the_weights_leaves_nothing_behind(finished, tmp_path, monkeypatch):
+    unlink = Path.unlink
+
+    def interrupted(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "weights.safetensors":
+            raise KeyboardInterrupt
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_cohort([finished.spec], tmp_path, keep_weights=False)
+    [result] = run_cohort([finished.spec], tmp_path, keep_weights=False)
+    assert "weights.safetensors" not in contents(result.folder)
+    assert run(finished.spec, tmp_path, fresh=True, progress=False).model() is not None
+
+
+def test_of_several_analyses_the_usual_one_is_taken_else_the_last(finished, tmp_path):
+    result = copied(finished, tmp_path)
+    for carries in (0.6, 0.7, 0.8):
+        last = redo(result, "judge", Judge(rules={"carries": carries})).stages["judge"].id
+    assert load_run(result.folder.path).stages["judge"].id == finished.stages["judge"].id
+    result.stages["judge"].folder.discard()
+    assert load_run(result.folder.path).stages["judge"].id == last
+    chosen = load_run(result.folder.path, {"judge": last})
+    assert chosen.effects.slots == ("key",), "what an analysis reads comes with it"
 
 
 def test_emergence_outlives_a_kill_at_the_end_of_training(finished, tmp_path, monkeypatch):
@@ -465,12 +564,29 @@ def test_a_device_that_is_not_there_is_refused(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dict_is_as_good_as_a_spec(finished, tmp_path):
+    data = finished.spec.model_dump(mode="json")
+    assert run(data, tmp_path, progress=False).run_id == finished.run_id
+    with pytest.raises(UserError, match="did you mean 'mamba'"):
+        run({"task": "ar", "model": {"architecture": "mambo"}}, tmp_path)
+
+
 def test_progress_is_told_on_stderr_unless_one_says_otherwise(finished, tmp_path, capsys):
     run(finished.spec, tmp_path / "loud")
     said = capsys.readouterr()
     assert (said.out, [line.split()[1] for line in said.err.splitlines()]) == ("", ["train", "patch", "judge"])
     run(finished.spec, tmp_path / "quiet", progress=False)
     assert capsys.readouterr() == ("", "")
+
+
+def test_whoever_is_told_may_stop_the_work_and_the_next_call_goes_on(finished, tmp_path):
+    def stop(stage: str, done: int, total: int, note: str) -> Stop | None:
+        return Stop("enough") if stage == "patch" else None
+
+    with pytest.raises(Cancelled, match="enough"):
+        run(finished.spec, tmp_path, stop)
+    assert run_folder(finished.spec, tmp_path).sealed, "training was done"
+    assert contents(run(finished.spec, tmp_path, progress=False).folder) == contents(finished.folder)
 
 
 def test_representations_are_one_line(finished):

@@ -28,6 +28,7 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from mixerscope.errors import UserError
+from mixerscope.values import is_simple, told
 
 ROOT = ""
 """Stands for the name of a file that was loaded by its path, so that the path is no part of the identity."""
@@ -290,10 +291,11 @@ class _Cell:
             value = inspect.unwrap(value)
         if isinstance(value, ModuleType):
             self._sources.follow([value.__name__])
-        elif _is_simple(value):
+        elif is_simple(value):
             self._texts[name] = repr(value)
         elif not isinstance(value, type | FunctionType):
-            self._visit(name, type(value), trail)
+            self._texts[name] = told(name, value)
+            self._visit(f"{name}, type", type(value), trail)
         elif value.__module__ != self._module:
             self._sources.follow([value.__module__ or ROOT])
         else:
@@ -323,14 +325,6 @@ class _Cell:
         for free, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             if free != "__class__" and cell != CellType():  # an empty one is a name without a value yet
                 self._visit(f"{name}, outer {free}", cell.cell_contents, trail)
-
-
-def _is_simple(value: Any) -> bool:
-    if type(value) in (tuple, list):
-        return all(_is_simple(each) for each in value)
-    if type(value) is dict:
-        return all(_is_simple(each) for each in (*value, *value.values()))
-    return value is None or type(value) in (int, float, complex, str, bytes, bool)
 
 
 def _definition(value: type | FunctionType) -> str | None:

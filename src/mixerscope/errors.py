@@ -21,7 +21,11 @@ class UnknownName(UserError):
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         self.known = sorted(known)
-        super().__init__(f"no {what} named {name!r}{nearest(name, self.known)}")
+        local = name.startswith("local/") and name not in self.known
+        help_ = (
+            "; it is a class of somebody's own: name its file, as in --use file.py:Class, or ms.use('file.py:Class')"
+        )
+        super().__init__(f"no {what} named {name!r}{help_ if local else nearest(name, self.known)}")
 
 
 class CorruptFile(MixerscopeError):
@@ -52,6 +56,9 @@ def complain(error: MixerscopeError | KeyboardInterrupt) -> int:
 def nearest(name: str, known: Iterable[str]) -> str:
     """The tail of an error sentence: the closest known names, or all of them when nothing is close."""
     known = sorted(known)
+    ending = [other for other in known if other.endswith(f".{name}")]
+    if ending:
+        return f"; did you mean {' or '.join(repr(c) for c in ending[:3])}?"
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     if close:
         return f"; did you mean {' or '.join(repr(c) for c in close)}?"

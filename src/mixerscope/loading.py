@@ -134,3 +134,17 @@ def _theirs_to_mend(what: str) -> Iterator[None]:
         raise
     except BaseException as error:
         raise UserError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def source_digest(path: Path) -> str:
+    """A hash of a file and of every local module that it imports; the same wherever it lies."""
+    sources = Sources(path.parent, beside_first=True)
+    sources.add_file(path)
+    return sources.digest(ROOT)
+
+
+def is_defined_in(cls: type, path: Path) -> bool:
+    """Whether a class comes from this file, and not from one that the file imports."""
+    module = sys.modules.get(cls.__module__)
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).resolve() == path.resolve()

@@ -4,10 +4,29 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-Progress = Callable[[str, int, int, str], None]
+from mixerscope.errors import MixerscopeError
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What someone who is told may answer: the work ends here, and what is finished is kept."""
+
+    reason: str
+
+
+class Cancelled(MixerscopeError):
+    """Work ended because someone who was told of it asked for that."""
+
+    def __init__(self, stop: Stop) -> None:
+        self.stop = stop
+        super().__init__(stop.reason)
+
+
+Progress = Callable[[str, int, int, str], Stop | None]
 """Called with the stage ('train', or the name of a stage), the work done, the work in all, and a note such as the
-accuracy."""
+accuracy. Answers with a `Stop` to end the work, which then raises `Cancelled`, else with nothing."""
 
 QUIET_SECONDS = 2.0
 """Between two lines of one stage."""
@@ -44,15 +63,15 @@ def _say(line: str) -> None:
 
 
 @contextmanager
-def told(progress: Progress | bool, label: str) -> Iterator[Progress]:
-    """What to tell: a function that was given, lines on stderr, or nobody."""
-    if progress is True:
-        lines = Lines(label)
-        yield lines
-        lines.close()
-    else:
-        yield progress if callable(progress) else _nobody
+def told(progress: Progress | bool, label: str) -> Iterator[Callable[[str, int, int, str], None]]:
+    """What to call: it tells a function that was given, lines on stderr, or nobody, and raises if asked to stop."""
+    lines = Lines(label)
+    listener = progress if callable(progress) else lines
 
+    def tell(stage: str, done: int, total: int, note: str) -> None:
+        answer = listener(stage, done, total, note) if progress else None
+        if isinstance(answer, Stop):
+            raise Cancelled(answer)
 
-def _nobody(stage: str, done: int, total: int, note: str) -> None:
-    """Nobody is told."""
+    yield tell
+    lines.close()

@@ -7,7 +7,9 @@ notebook is added with `register`, one in a file or module outside with `adopt`.
 is not ours, is told by `code`.
 """
 
+import hashlib
 import importlib
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from typing import Any, TypeVar
 
 from mixerscope.code import code_identity
 from mixerscope.errors import UnknownName, UserError
-from mixerscope.loading import import_place
+from mixerscope.loading import import_place, is_defined_in, source_digest
 
 C = TypeVar("C", bound=type)
 OURS = "mixerscope"
@@ -84,6 +86,10 @@ class Registry:
         cls = self._loaded[name]
         if self._entries[name].origin != OURS and getattr(sys.modules.get(cls.__module__), "__file__", None):
             self._codes[name] = code_identity(cls)
+        if name in self._adopted and not is_defined_in(cls, self._adopted[name]):
+            # A class that another file made, and this one named, or changed: both are its code.
+            made = json.dumps([code_identity(cls), source_digest(self._adopted[name])], sort_keys=True)
+            self._codes[name] = {"sha256": hashlib.sha256(made.encode()).hexdigest()}
 
     def name_of(self, cls: type) -> str:
         """The name under which a class was loaded or registered."""

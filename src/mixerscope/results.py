@@ -1,6 +1,6 @@
 """Finished runs as they lie on disk. Every file is checked against its hash when it is read; no model is needed."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from mixerscope.artifacts import (
 )
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.spec import RunSpec, parse
-from mixerscope.store import RunFolder, StageFolder, find_runs
+from mixerscope.store import RunFolder, Seal, StageFolder, find_runs
 
 if TYPE_CHECKING:  # listing runs should not wait for torch
     from mixerscope.artifacts.effects import EffectTable
@@ -49,7 +49,10 @@ class StageResult:
 
     @staticmethod
     def of(folder: StageFolder) -> "StageResult":
-        return StageResult(folder, folder.read(StageRecord), folder.read(StageOutcome))
+        record = folder.read(StageRecord)
+        if record.name.replace("/", "-") != folder.name:
+            raise CorruptFile(f"{folder.path} is misnamed: it holds the stage {record.name!r}")
+        return StageResult(folder, record, folder.read(StageOutcome))
 
 
 class RunResult:
@@ -65,7 +68,11 @@ class RunResult:
 
     @cached_property
     def record(self) -> Record:
-        return self.folder.read(Record)
+        found = self.folder.read(Record)
+        name = self.folder.path.resolve().name.rpartition("-")[0]
+        if found.spec["model"]["architecture"].replace("/", "-") != name:
+            raise CorruptFile(f"{self.folder.path} is misnamed: it holds {found.spec['model']['architecture']!r}")
+        return found
 
     @property
     def run_id(self) -> str:
@@ -80,14 +87,17 @@ class RunResult:
     def spec(self) -> RunSpec:
         """The training and the stages as a spec, for which all components must be at hand."""
         stages = {name: stage.record.settings for name, stage in self.stages.items()}
-        found: RunSpec = parse(RunSpec, {**self.training, "stages": stages})
-        if found.run_id != self.run_id:
-            raise UserError(f"{self.folder.path} was made by other code: {_difference(self.record.identity, found)}")
-        return found
+        return self._parsed(stages)
 
     @property
     def task(self) -> Any:
-        return self.spec.task
+        return self._parsed({}).task
+
+    def _parsed(self, stages: Mapping[str, Any]) -> RunSpec:
+        found: RunSpec = parse(RunSpec, {**self.training, "stages": dict(stages)})
+        if found.run_id != self.run_id:
+            raise UserError(f"{self.folder.path} was made by other code: {_difference(self.record.identity, found)}")
+        return found
 
     @cached_property
     def stages(self) -> dict[str, StageResult]:
@@ -163,7 +173,7 @@ class RunResult:
 
         if not self.folder.holds(Weights):
             raise UserError(f"{self.folder.path} was made without keeping the weights, so there is no model to load")
-        spec = self.spec
+        spec = self._parsed({})  # a model needs none of the stages' code
         return trained_models(spec.model, spec.task.vocab_size, [self.folder.read(Weights).tensors])[0]
 
 
@@ -179,7 +189,7 @@ def load_run(path: str | Path, stages: RunSpec | Mapping[str, str] | None = None
         result = RunResult(folder, {name: stages.stage_id(name) for name in stages.stages})
         result.__dict__["spec"] = stages
         return result
-    return RunResult(folder, stages)
+    return RunResult(folder, None if stages is None else _with_needs(folder, stages))
 
 
 def load_runs(root: str | Path) -> Iterator[RunResult]:
@@ -187,8 +197,17 @@ def load_runs(root: str | Path) -> Iterator[RunResult]:
     return (load_run(folder.path) for folder in find_runs(Path(root)))
 
 
+def _with_needs(folder: RunFolder, stages: Mapping[str, str]) -> dict[str, str]:
+    """The analyses that were asked for, and those that they read."""
+    found: dict[str, str] = {}
+    for name, id in stages.items():
+        needs = StageResult.of(folder.stage(name, id)).record.needs
+        found |= {**_with_needs(folder, needs), name: id}
+    return found
+
+
 def _chosen(folder: RunFolder) -> dict[str, StageResult]:
-    """One analysis for each stage: the one with default settings, else the only one."""
+    """One analysis for each stage: the one with default settings, else the one that was made last."""
     found = [StageResult.of(stage) for stage in folder.stages()]
     chosen: dict[str, StageResult] = {}
     waiting = list(dict.fromkeys(stage.name for stage in found))
@@ -202,7 +221,7 @@ def _chosen(folder: RunFolder) -> dict[str, StageResult]:
             waiting.remove(name)
             fitting = [s for s in found if s.name == name and _fits(s, chosen)]
             if fitting:
-                chosen[name] = _one(fitting, folder)
+                chosen[name] = _one(fitting)
     return chosen
 
 
@@ -210,15 +229,10 @@ def _fits(stage: StageResult, chosen: Mapping[str, StageResult]) -> bool:
     return all(need in chosen and chosen[need].id == id for need, id in stage.record.needs.items())
 
 
-def _one(stages: Iterable[StageResult], folder: RunFolder) -> StageResult:
-    stages = list(stages)
+def _one(stages: list[StageResult]) -> StageResult:
+    """The one with default settings, else the one that was made last."""
     usual = [stage for stage in stages if not stage.record.identity["settings"]]
-    if len(stages) == 1 or usual:
-        return (usual or stages)[0]
-    names = ", ".join(stage.folder.path.name for stage in stages)
-    raise UserError(
-        f"{folder.path} holds {names}; say which by `stages`, as in load_run(path, {{{stages[0].name!r}: id}})"
-    )
+    return max(usual or stages, key=lambda stage: ((stage.folder.path / Seal.file).stat().st_mtime_ns, stage.id))
 
 
 def _difference(stored: Mapping[str, Any], spec: RunSpec) -> str:

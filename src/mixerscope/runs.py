@@ -29,9 +29,9 @@ from mixerscope.machine import CPU, Machine, matmuls, torch_threads
 from mixerscope.model import Model, build_model, parameter_count, state_size, trained_models
 from mixerscope.progress import Progress, told
 from mixerscope.provenance import provenance
-from mixerscope.randomness import stream
 from mixerscope.results import RunResult, load_run, run_folder
-from mixerscope.spec import RunSpec, id_of, stage_identity, training_identity
+from mixerscope.runnable import check_runnable
+from mixerscope.spec import RunSpec, id_of, parse, stage_identity
 from mixerscope.stages import Cohort, Done, Impossible, Result, Stage, Watch
 from mixerscope.store import RunFolder, StageFolder
 from mixerscope.training import Member, Observer, check_stackable, train_cohort
@@ -44,7 +44,7 @@ ALWAYS = (StageRecord, StageOutcome, Provenance)
 
 
 def run(
-    spec: RunSpec,
+    spec: RunSpec | Mapping[str, Any],
     root: str | Path,
     progress: Progress | bool = True,
     fresh: bool = False,
@@ -52,9 +52,15 @@ def run(
 ) -> RunResult:
     """The finished run of a spec below `root`: what is there is loaded, what is missing is made.
 
-    How far it is, is told on stderr; `progress=False` keeps it quiet, a function is told in their place.
+    `spec` may be a `RunSpec` or the same as a dict. How far it is, is told on stderr; `progress=False` keeps it quiet,
+    a function is told in their place. `machine` says where it is computed: `Machine("cuda")`. The result has `status`,
+    `curve`, `scores`, `effects`, `verdicts`, `model()` and more:
+
+        result = run(preset("small", "ar", "mamba"), "runs")
+        print(result.verdicts["key"].sentence())
     """
-    return run_cohort([spec], root, progress, machine, fresh=fresh)[0]
+    one: RunSpec = spec if isinstance(spec, RunSpec) else parse(RunSpec, spec)
+    return run_cohort([one], root, progress, machine, fresh=fresh)[0]
 
 
 def run_cohort(
@@ -145,7 +151,7 @@ class _Making:
             if id(member) not in known:
                 member.status = member.folder.read(Status)
                 self._refuse_watching(member)
-        for member in untrained if fresh else ():
+        for member in untrained:
             for analysis in member.folder.stages():
                 analysis.discard()  # it was measured on a model that is about to be trained again
         if untrained:
@@ -181,6 +187,9 @@ class _Making:
             self._write_stage(name, watching[name], members, results, looking.seconds[name], watch.used())
         for member, found in zip(members, trained, strict=True):
             self._write_training(member, found, watch.used(), keep_weights)
+        # All seals at the end: a kill between two of them would leave the rest to be trained in another stack.
+        for member in members:
+            member.folder.close(member.spec.identity, [artifact.file for artifact in TRAINING])
 
     def _write_training(self, member: _Member, found: Member, used: dict[str, str], keep_weights: bool) -> None:
         assert found.outcome is not None, "training ends in some way"
@@ -197,7 +206,6 @@ class _Making:
         folder.write(Timing(found.stack_size, seconds, found.build_seconds, rate, time.time()))
         if not keep_weights:
             folder.mark_passing(Weights)
-        folder.close(spec.identity, [artifact.file for artifact in TRAINING])
 
     def _stage(self, name: str, stage: Stage, members: list[_Member]) -> None:
         """Runs one stage on all members that lack it; those that cannot have it get the reason in its place."""
@@ -222,7 +230,7 @@ class _Making:
                 progress=lambda done, total: self.tell(name, done, total, ""),
             )
             with kernels.watched() as watch:
-                results |= dict(zip(able, stage.run(cohort), strict=True))
+                results |= dict(zip(able, checked_results(name, stage, stage.run(cohort), len(able)), strict=True))
             used = watch.used()
         self._write_stage(name, stage, members, results, time.perf_counter() - started, used)
 
@@ -257,7 +265,9 @@ class _Making:
                 timing = Timing(len(members), seconds, finished=time.time())
                 sha = result.documents
                 made = (provenance(member.spec, self.machine, precision, sha, len(members), used), timing)
-            write_stage(folder, member.spec.stage_identity(name), member.spec.stages[name], result, made)
+            begin_stage(folder, member.spec.stage_identity(name), member.spec.stages[name], result, made)
+        for index in sorted(results):
+            close_stage(members[index].stage(name), members[index].spec.stage_identity(name), stage)
 
     def _training(self, done: int, members: list[Member]) -> None:
         accuracy = max((member.history[-1].accuracy for member in members if member.history), default=0.0)
@@ -265,12 +275,32 @@ class _Making:
         self.tell("train", done, self.first.train.steps, note)
 
 
-def write_stage(
+def checked_results(name: str, stage: Stage, results: Any, count: int) -> list[Result]:
+    """What a stage gave, or a `UserError` that says what it should have given."""
+    declared = tuple(stage.artifacts)
+    if not isinstance(results, list) or len(results) != count:
+        raise UserError(f"the stage {name!r} must give a list of {count} results, one a model, got {results!r:.80}")
+    usual = "Done((artifact, ...)) or Impossible(reason)"
+    for result in results:
+        if not isinstance(result, Done | Impossible) or not isinstance(result.artifacts, tuple):
+            raise UserError(f"the stage {name!r} must give {usual}, got {result!r:.80}")
+        for artifact in result.artifacts:
+            if not isinstance(artifact, declared):
+                names = ", ".join(kind.__name__ for kind in declared) or "nothing"
+                gave = type(artifact).__name__
+                raise UserError(f"the stage {name!r} gave {gave}, but declares {names} as `artifacts`")
+            try:
+                artifact.to_bytes()
+            except (TypeError, ValueError) as error:
+                raise UserError(f"the stage {name!r} gave a {artifact.file} that cannot be written: {error}") from error
+    return results
+
+
+def begin_stage(
     folder: StageFolder, identity: dict[str, Any], stage: Stage, result: Result, made: Sequence[Artifact] = ()
 ) -> None:
-    """Writes and seals what a stage found of one model; `made` says how, where it says so."""
-    files = [artifact.file for artifact in (*ALWAYS, *stage.artifacts)]
-    folder.begin([*files, Timing.file])
+    """Writes what a stage found of one model, without sealing it; `made` says how, where it says so."""
+    folder.begin([artifact.file for artifact in (*ALWAYS, *stage.artifacts, Timing)])
     done = isinstance(result, Done)
     folder.write(
         StageRecord(identity, stage.model_dump(mode="json")),
@@ -278,7 +308,11 @@ def write_stage(
         *result.artifacts,
         *made,
     )
-    folder.close(identity, files)
+
+
+def close_stage(folder: StageFolder, identity: dict[str, Any], stage: Stage) -> None:
+    """Seals what `begin_stage` wrote."""
+    folder.close(identity, [artifact.file for artifact in (*ALWAYS, *stage.artifacts)])
 
 
 def redo(result: RunResult, name: str, stage: Stage, fresh: bool = False) -> RunResult:
@@ -306,8 +340,9 @@ def redo(result: RunResult, name: str, stage: Stage, fresh: bool = False) -> Run
                 build=lambda: [result.model()],
                 read=lambda _, needed, artifact: result.stages[needed].folder.read(artifact),
             )
-            [found] = stage.run(cohort)
-        write_stage(folder, identity, stage, found)
+            [found] = checked_results(name, stage, stage.run(cohort), 1)
+        begin_stage(folder, identity, stage, found)
+        close_stage(folder, identity, stage)
     return RunResult(result.folder, {**{n: s.id for n, s in result.stages.items()}, name: id_of(identity)})
 
 
@@ -338,18 +373,3 @@ class _Looking:
         started = time.perf_counter()
         yield
         self.seconds[name] += time.perf_counter() - started
-
-
-def check_runnable(spec: RunSpec) -> None:
-    """Refuses what could only fail after training."""
-    if training_identity(spec) != spec.identity:
-        raise UserError("the code of a component was edited after this spec was made; make the spec again")
-    if spec.model.positions == "learned" and spec.task.max_length > spec.model.max_length:
-        raise UserError(
-            f"documents of {spec.task.max_length} tokens do not fit model.max_length = {spec.model.max_length}"
-        )
-    build_model(spec.model, spec.task.vocab_size, spec.seed)
-    for task, split in ((spec.task, "train"), (spec.task.single_query(), "dev")):
-        task.sample(1, stream(spec.data_seed, "check"), split)
-    for stage in spec.stages.values():
-        stage.check(spec)

@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 from pydantic import Field, create_model
 
+from mixerscope.errors import UserError
 from mixerscope.mixers.mamba import Mamba
 from mixerscope.registry import MIXERS, STAGES, TASKS
 from mixerscope.spec import RunSpec, Spec, id_of, parse
@@ -117,6 +118,35 @@ def test_positions_that_an_architecture_has_anyway_are_not_in_the_id():
     assert attention() != attention(positions="none")
 
 
+@pytest.mark.parametrize("layers", [3.0, "3"])
+def test_a_number_of_layers_in_another_spelling_is_the_same_model(layers: object):
+    def attention(layers: object) -> RunSpec:
+        return parse(RunSpec, {"task": "ar", "model": {"architecture": "attention", "layers": layers}})
+
+    assert attention(layers) == attention(3)
+    assert attention(layers).run_id == attention(3).run_id
+    assert attention(layers).model.positions == "learned"
+
+
+def test_a_zero_has_no_sign():
+    minus, plus = ({"train": {"warmup": zero}} for zero in (-0.0, 0))
+    assert parse(RunSpec, BASE | minus).run_id == parse(RunSpec, BASE | plus).run_id != parse(RunSpec, BASE).run_id
+
+
+def test_a_field_of_a_task_counts_whatever_it_is_called(monkeypatch):
+    task = create_model("AR", __base__=AR, objective=(str, "a"), stages=(int, 3), task=(int, 1))
+    monkeypatch.setitem(TASKS._loaded, "ar", task)
+    fields = ({}, {"objective": "b"}, {"stages": 4}, {"task": 2})
+    assert len({parse(RunSpec, BASE | {"task": {"name": "ar", **field}}).run_id for field in fields}) == 4
+
+
+def test_a_part_of_a_spec_is_not_set_back_to_its_defaults_by_accident():
+    spec = parse(RunSpec, BASE | {"train": {"steps": 7}})
+    with pytest.raises(UserError, match=r"spec\.changed\(train=spec\.train\.changed"):
+        spec.changed(train={"lr": 0.1})
+    assert spec.changed(train=spec.train.changed(lr=0.1)).train.steps == 7
+
+
 def test_stages_come_in_the_order_in_which_they_need_each_other():
     spec = parse(RunSpec, BASE | {"stages": {"judge": {}, "patch": {}}})
     assert list(spec.stages) == ["patch", "judge"]
@@ -150,6 +180,7 @@ def test_stages_register_like_mixers_do(monkeypatch):
         ({"patch": {"document": 3}}, "Patch has no field 'document'; did you mean 'documents'"),
         ({"patch": 3}, "patch: a stage's settings are an object, got 3"),
         (7, "stages are names, or an object"),
+        ([["a"]], "stages are names, or an object"),
         ({"patch": {"slots": ["kex"]}}, "no slot 'kex'"),
         ({"patch": {"edits": ["zero"]}}, "'swap' is among the edits"),
         ({"patch": {"edits": ["swap", "zeros"]}}, "no edit named 'zeros'; did you mean 'zero'"),

@@ -12,6 +12,7 @@ from mixerscope import runs
 from mixerscope.artifacts import Timing
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.machine import CPU, Machine
+from mixerscope.progress import Cancelled
 from mixerscope.store import find_runs
 from mixerscope.sweep import Listener, execute, load_runs, make_plan
 from mixerscope.sweep import flight as flight_module
@@ -191,7 +192,7 @@ def test_what_turns_out_too_slow_is_left_clean_for_the_next_call(sweep_file, tmp
     def slow(cohort, root, progress, *arguments):
         def slowly(*news):
             time.sleep(0.02)
-            progress(*news)
+            return progress(*news)
 
         return real(cohort, root, slowly, *arguments)
 
@@ -239,7 +240,8 @@ def test_an_interrupt_gives_up_what_is_in_flight_and_keeps_what_is_finished(swee
             return real(cohort, root, progress, *arguments)
         give_up_at = time.monotonic() + 30
         while time.monotonic() < give_up_at:
-            progress("train", 1, 10, "")
+            if (answer := progress("train", 1, 10, "")) is not None:
+                raise Cancelled(answer)
             time.sleep(0.01)
         raise AssertionError("was not told to stop")
 

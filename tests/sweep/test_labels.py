@@ -59,5 +59,7 @@ def test_twelve_cohorts_print_twelve_different_lines(convolutions, tmp_path, cap
 
 def test_a_cohort_keeps_its_name_when_the_others_are_finished(convolutions, tmp_path):
     last = group(convolutions)[-1]
-    plan = make_plan(convolutions, tmp_path, CPU, skip=[run.run_id for run in convolutions if run not in last.runs[1:]])
+    plan = make_plan(
+        convolutions, tmp_path, CPU, skip={run.run_id: None for run in convolutions if run not in last.runs[1:]}
+    )
     assert [str(cohort) for cohort in plan.cohorts] == ["mamba d=8 d_conv=13 x3"]

@@ -14,6 +14,7 @@ from mixerscope.sweep import execute, group, load_runs, make_plan
 from mixerscope.sweep.cost import AHEAD_SECONDS, GPU, Calibration, Timed, estimate, gain
 from mixerscope.sweep.table import Conditions, timed_rows
 from mixerscope.sweep.text import plan_lines
+from tests.conftest import with_stage
 from tests.sweep.conftest import BASE
 
 
@@ -157,10 +158,18 @@ def test_what_is_damaged_before_its_stages_were_made_is_named_too(sweep_file, tm
 def test_runs_finished_elsewhere_count_as_finished_and_are_not_made(sweep_file, tmp_path):
     specs = load_runs(str(sweep_file({"train.lr": [1e-3, 1e-2], "model.width": [8, 16]})))
     elsewhere = [spec.run_id for spec in specs if spec.model.width == 8] + [specs[1].run_id, "0123456789ab"]
-    plan = make_plan(specs, tmp_path, CPU, skip=elsewhere)
+    plan = make_plan(specs, tmp_path, CPU, skip=dict.fromkeys(elsewhere))
     assert {run.run_id for run in plan.finished} == set(elsewhere[:3])
     assert [cohort.runs for cohort in plan.cohorts] == [(specs[3],)]
     assert plan.cohorts[0].label == "attention d=16", "cohorts are named as they are without skipping any"
+
+
+def test_a_run_that_was_asked_something_else_elsewhere_is_not_skipped(sweep_file, tmp_path):
+    [spec] = load_runs(str(sweep_file({"seed": [0]})))
+    stages = {f"{name}-{spec.stage_id(name)}" for name in spec.stages}
+    assert make_plan([spec], tmp_path, CPU, skip={spec.run_id: stages}).finished == (spec,)
+    other = with_stage(spec, "patch", documents=7)
+    assert make_plan([other], tmp_path, CPU, skip={spec.run_id: stages}).finished == ()
 
 
 def test_a_stage_of_which_nothing_is_known_costs_nothing():

@@ -91,6 +91,12 @@ def plain(value: float, digits: int = 2) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
+def interval(estimate: Estimate, digits: int = 2) -> str:
+    """`0.57 [0.46, 0.68]`"""
+    value, low, high = (plain(number, digits) for number in (estimate.value, estimate.low, estimate.high))
+    return f"{value} [{low}, {high}]"
+
+
 def _has(table: EffectTable, slot: str) -> bool:
     return corrupted(slot) in table.unedited
 
@@ -101,7 +107,8 @@ def _gap(table: EffectTable, slot: str) -> Estimate | None:
 
 
 def _why_unread(slot: str, gap: Estimate, accuracy: Estimate, solves: bool, rules: Rules) -> str:
-    lowers = f"corrupting the {slot} lowers the likelihood by {plain(gap.value, 3)} only (needed: {rules.min_gap:g})"
+    needed = f"needed: all of the interval above {rules.min_gap:g}"
+    lowers = f"corrupting the {slot} lowers the likelihood by {interval(gap, 3)} only ({needed})"
     return f"{accuracy.value:.0%} of the documents are answered, but {lowers}" if solves else lowers
 
 
@@ -180,8 +187,8 @@ class _Reader:
         if carriers:
             reason = f"more than one role carries the information: {', '.join(carriers)}"
         else:
-            share = plain(restored[best].value)
-            reason = f"no role alone carries the information; the best is {best} with {share}{tried}"
+            share, needed = interval(restored[best]), f"needed: all of the interval above {self.rules.carries:g}"
+            reason = f"no role alone carries the information; the best is {best} with {share} ({needed}){tried}"
         return Boundary(site, None, None, None, reason, restored)
 
     def _carrier(self, site: str) -> Boundary:
@@ -207,7 +214,8 @@ class _Reader:
         if broken.low > self.rules.carries:
             return Boundary(site, place, share, broken, "", restored)
         reason = (
-            f"restoring the {place} brings back {plain(share.value)} but breaking it takes {plain(broken.value)} only"
+            f"restoring the {place} brings back {interval(share)} but breaking it takes {interval(broken)} only"
+            f" (needed: all of both intervals above {self.rules.carries:g})"
         )
         return Boundary(site, None, share, broken, reason, restored)
 

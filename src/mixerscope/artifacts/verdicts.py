@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
 from mixerscope.artifacts.estimate import Estimate
+from mixerscope.errors import UnknownName
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ class Verdicts(Frames, JsonArtifact):
         return len(self.verdicts)
 
     def __getitem__(self, slot: str) -> Verdict:
+        if slot not in self.by_slot:
+            raise UnknownName("slot among these verdicts", slot, self.by_slot)
         return self.by_slot[slot]
 
     @property

@@ -57,7 +57,8 @@ def _put(settings: dict[str, Any], path: str, value: Any) -> None:
     """`rules.carries` into nested settings; whether they exist is for the spec to say."""
     from mixerscope.errors import UserError
 
-    *parents, last = path.removeprefix("stages.judge.").split(".")
+    path = path.removeprefix("stages.judge.")
+    *parents, last = (path if path.startswith("rules") else f"rules.{path}").split(".")
     here = settings
     for part in parents:
         here = here.setdefault(part, {})

@@ -70,6 +70,10 @@ def _list_runs(root: Path) -> int:
         except (CorruptFile, UserError) as error:
             damaged.append(str(error))
     names = labels([result.training for result, _ in listed], always=("model.width",))
+    names = [
+        name if names.count(name) == 1 else f"{name} {result.run_id}"
+        for name, (result, _) in zip(names, listed, strict=True)
+    ]
     for (result, facts), name in zip(listed, names, strict=True):
         outcome, mechanism, task = facts.split("\t")
         table.add_row(*(Text(text) for text in (str(result.folder.path), name, task, outcome, mechanism)))

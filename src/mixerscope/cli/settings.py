@@ -31,12 +31,13 @@ def read_spec_file(path: Path) -> dict[str, Any]:
     data = read_data_file(path, "spec file", f"`mixerscope new spec {path}` writes one")
     if not isinstance(data, dict):
         raise UserError(f"{path} should hold a JSON object with 'task' and 'model', got {type(data).__name__}")
-    return data
+    # A finished run's own spec.json says what it is beside what was asked for.
+    return data["spec"] if set(data) == {"identity", "spec"} and isinstance(data["spec"], dict) else data
 
 
 def make_spec(data: Mapping[str, Any], words: list[str] | None) -> "RunSpec":
     """The run spec of `data` with `--set` words applied, checked as far as it can be without training."""
-    from mixerscope.runs import check_runnable
+    from mixerscope.runnable import check_runnable
     from mixerscope.spec import RunSpec, parse, with_settings
 
     spec: RunSpec = parse(RunSpec, with_settings(data, typed_settings(words)))

@@ -129,7 +129,8 @@ def scores_of(original: Effects, by_slot: Any) -> Scores:
     for name, effects in runs.items():
         for metric in METRICS:
             values = getattr(effects, metric)
-            if bool(values.isfinite().all()):
+            # The divergence is one from the unedited run, which these are.
+            if metric != "kl" and bool(values.isfinite().all()):
                 estimate = proportion_estimate if metric in COUNTED else mean_over_documents
                 found[f"{name}.{metric}"] = estimate(values)
     return Scores(found)

@@ -43,7 +43,7 @@ class Attention(Mixer):
 
     @classmethod
     def order_blind(cls, options: Mapping[str, Any]) -> bool:
-        return options["relative"] == "none"
+        return options.get("relative", "none") == "none"
 
     def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         init_linears(self, rng, rule)

@@ -38,12 +38,17 @@ class _Pack:
 
 def finished_ids(path: Path) -> list[str]:
     """The ids of the runs in a pack, or those that a JSON file lists."""
+    return list(finished_analyses(path))
+
+
+def finished_analyses(path: Path) -> dict[str, frozenset[str] | None]:
+    """By run id: the folders of its analyses in a pack; None for a run that a JSON file lists, which is done with."""
     try:
         with path.open("rb") as file:
             head = file.read(64)
         if head.startswith(b"PK"):
             with _opened(path) as pack:
-                return list(pack.index.finished)
+                return {run.id: frozenset(run.stages) for run in pack.index.runs}
         listed = json.loads(path.read_text(encoding="utf-8"))
     except UserError:
         raise
@@ -55,7 +60,7 @@ def finished_ids(path: Path) -> list[str]:
         raise UserError(f"{path} is neither a pack nor a JSON list of run ids") from error
     if not isinstance(listed, list) or not all(isinstance(run_id, str) and _is_id(run_id) for run_id in listed):
         raise UserError(f"{path} should hold a JSON list of run ids, each of {LENGTH} hexadecimal digits")
-    return listed
+    return dict.fromkeys(listed)
 
 
 def unpack(path: Path, root: Path) -> list[RunFolder]:

@@ -122,7 +122,7 @@ def _files(folder: SealedFolder) -> dict[str, bytes]:
 
 def _sealed(folder: SealedFolder, files: Mapping[str, bytes]) -> dict[str, bytes]:
     """The files with a seal of their own."""
-    seal = Seal(folder.kind, folder.seal().id, {name: sha256_of(data) for name, data in files.items()})
+    seal = replace(folder.seal(), files={name: sha256_of(data) for name, data in files.items()})
     return {**files, Seal.file: seal.to_bytes()}
 
 

@@ -25,7 +25,13 @@ class Spec(BaseModel):
         return data
 
     def changed(self, **fields: Any) -> Any:
-        """A copy with some fields changed, validated anew."""
+        """A copy with some fields changed, validated anew; a field that is a spec itself takes a spec."""
+        for name, value in fields.items():
+            if isinstance(value, dict) and isinstance(getattr(self, name, None), Spec):
+                raise UserError(
+                    f"changed({name}={{...}}) would set all else in {name} back to its defaults; say what is to change"
+                    f" in what is there, as in spec.changed({name}=spec.{name}.changed(...))"
+                )
         return type(self).model_validate({**{name: getattr(self, name) for name in type(self).model_fields}, **fields})
 
 
@@ -35,8 +41,16 @@ def canonical_json(value: Any) -> str:
 
 
 def digest(value: Any) -> str:
-    """sha256 of the canonical JSON of a value."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+    """sha256 of the canonical JSON of a value; a zero has no sign."""
+    return hashlib.sha256(canonical_json(_unsigned_zeros(value)).encode()).hexdigest()
+
+
+def _unsigned_zeros(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _unsigned_zeros(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_unsigned_zeros(inner) for inner in value]
+    return 0.0 if isinstance(value, float) and value == 0 else value
 
 
 def one_sentence(error: ValidationError) -> str:

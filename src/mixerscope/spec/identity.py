@@ -27,7 +27,7 @@ def id_of(identity: Mapping[str, Any]) -> str:
 
 def training_identity(spec: "RunSpec") -> dict[str, Any]:
     """Of a training: the task, the model, how it is trained, the seeds. What is done with the model has its own."""
-    train = _without_defaults(spec.train)
+    train = _without_defaults(spec.train, leave_out=("objective",))
     if spec.train.objective is not None:
         train["objective"] = _component(OBJECTIVES, spec.train.objective)
     identity: dict[str, Any] = {
@@ -117,5 +117,5 @@ def options_without_defaults(mixer: str, options: Mapping[str, Any]) -> dict[str
     return model.model_validate(dict(options)).model_dump(mode="json", exclude_defaults=True)
 
 
-def _without_defaults(value: Spec, leave_out: Iterable[str] = ("objective", "task", "stages")) -> dict[str, Any]:
+def _without_defaults(value: Spec, leave_out: Iterable[str] = ()) -> dict[str, Any]:
     return value.model_dump(mode="json", exclude_defaults=True, exclude=set(leave_out))

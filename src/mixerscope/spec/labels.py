@@ -75,7 +75,7 @@ def _short(paths: Iterable[str]) -> dict[str, str]:
 
 def _said(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:g}"
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return value if isinstance(value, str) else canonical_json(value)
 
 

@@ -23,9 +23,14 @@ Kernel = Annotated[int | Literal["long"], BeforeValidator(_kernel)]
 @cache
 def options_model(cls: type) -> type[BaseModel]:
     """A pydantic model with one field for each keyword-only argument of `cls.__init__`."""
-    hints = get_type_hints(cls.__init__, include_extras=True)
+    try:
+        hints = get_type_hints(cls.__init__, include_extras=True)
+    except (NameError, TypeError, SyntaxError) as error:
+        raise UserError(f"the options of {cls.__name__} have a type that cannot be read: {error}") from error
     fields: dict[str, Any] = {}
-    for name, parameter in inspect.signature(cls.__init__).parameters.items():
+    for index, (name, parameter) in enumerate(inspect.signature(cls.__init__).parameters.items()):
+        if index > 1 and parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            raise UserError(f"{cls.__name__}: {name} must stand after `*` in __init__ to be an option")
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             default = ... if parameter.default is inspect.Parameter.empty else parameter.default
             fields[name] = (hints.get(name, Any), default)

@@ -37,6 +37,9 @@ def typed_settings(words: list[str] | None) -> dict[str, Any]:
 
 def typed_name(text: str) -> str:
     """The name of a component that a person typed: the text itself, or `file.py:Class`, which is imported."""
+    reference, colon, preset = text.rpartition(":")
+    if colon and looks_like_reference(reference):  # file.py:Class:preset
+        return f"{use(reference)}:{preset}"
     return use(text) if looks_like_reference(text) else text
 
 
@@ -54,6 +57,8 @@ def read_data_file(path: Path, what: str, hint: str = "") -> Any:
         raise UserError(f"there is no {what} {path}{f'; {hint}' if hint else ''}") from error
     except OSError as error:
         raise UserError(f"cannot read the {what} {path}: {error.strerror}") from error
+    except RecursionError as error:
+        raise UserError(f"{path} is nested too deeply") from error
     except json.JSONDecodeError as error:
         raise UserError(f"{path} is not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
     except UnicodeDecodeError as error:

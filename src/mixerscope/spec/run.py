@@ -7,7 +7,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PlainSerializer,
     PositiveFloat,
     PositiveInt,
@@ -73,7 +72,7 @@ def _dump_objective(objective: Spec | None) -> dict[str, Any] | None:
 
 
 def _load_stages(value: Any) -> Any:
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         value = {name: {} for name in value}
     if not isinstance(value, dict):
         raise ValueError(f"stages are names, or an object from names to settings, got {value!r}")
@@ -102,8 +101,8 @@ class ModelSpec(Spec):
 
     architecture: str
     """A mixer's name, or the name of a layer pattern; `mixerscope ls architectures`."""
-    width: PositiveInt = 64
-    layers: PositiveInt = 2
+    width: int = Field(default=64, ge=1, le=2**16)
+    layers: int = Field(default=2, ge=1, le=2**10)
     options: dict[str, Any] = {}
     """Options of the architecture; `mixerscope show NAME` lists them."""
     positions: Literal["learned", "none"] = "none"
@@ -118,7 +117,7 @@ class ModelSpec(Spec):
     def _write_defaults_out(cls, data: Any) -> Any:
         if not isinstance(data, dict) or not isinstance(data.get("architecture"), str):
             return data
-        layers = data.get("layers", 2)
+        layers = _whole(data.get("layers", 2))
         if not isinstance(layers, int) or layers < 1 or not isinstance(data.get("options", {}), dict):
             return data
         options, plan = resolve_layers(data["architecture"], data.get("options", {}), layers)
@@ -132,6 +131,13 @@ class ModelSpec(Spec):
     def layer_specs(self) -> list[LayerSpec]:
         """The blocks, first to last, with every option written out."""
         return resolve_layers(self.architecture, self.options, self.layers)[1]
+
+
+def _whole(value: Any) -> Any:
+    """2 from 2.0 and "2", as they are read everywhere else; anything else as it is."""
+    if isinstance(value, str) and value.strip().lstrip("+").isdecimal():
+        return int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _usual_positions(layers: list[LayerSpec]) -> str:
@@ -175,9 +181,9 @@ class RunSpec(Spec):
     """The architecture and its size."""
     train: TrainSpec = TrainSpec()
     """Steps, learning rate, documents."""
-    seed: NonNegativeInt = 0
+    seed: int = Field(default=0, ge=0, lt=2**63)
     """Fixes the initialisation."""
-    data_seed: NonNegativeInt = 0
+    data_seed: int = Field(default=0, ge=0, lt=2**63)
     """Fixes the documents, their order and the counterfactuals."""
     stages: Annotated[dict[str, Any], BeforeValidator(_load_stages), PlainSerializer(_dump_stages)] = Field(
         default=USUAL_STAGES, validate_default=True

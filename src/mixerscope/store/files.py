@@ -11,8 +11,8 @@ from typing import Any
 
 from mixerscope.errors import CorruptFile, UserError
 
-TEMPORARY = 8
-"""Letters that a file's name ends in while it is being written."""
+TEMPORARY = ".mixerscope-"
+"""In the name of a file while it is being written."""
 HEAD = 4096
 """Bytes of a file that tell whose it is."""
 _UMASK = threading.Lock()
@@ -21,7 +21,7 @@ _UMASK = threading.Lock()
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Writes a file so that a kill at any moment leaves the old one or the new one, never a part."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{TEMPORARY}")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

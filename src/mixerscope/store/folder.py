@@ -7,11 +7,21 @@ do not agree is refused. What we did not write is neither hashed nor deleted nor
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from mixerscope.artifacts import Artifact, JsonArtifact, Record, StageRecord, Timing
+from mixerscope.artifacts import (
+    Artifact,
+    Curve,
+    JsonArtifact,
+    Provenance,
+    Record,
+    StageOutcome,
+    StageRecord,
+    Status,
+    Timing,
+)
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.spec.identity import id_of
 from mixerscope.store.files import TEMPORARY, make_folder, sha256_of, write_bytes
@@ -29,6 +39,8 @@ class Seal(JsonArtifact):
     files: dict[str, str]
     """Name to sha256."""
     format: Literal[2] = 2
+    run: str = ""
+    """Of a stage: the id of the training whose model it worked on."""
 
 
 PASSING = ".passing"
@@ -42,6 +54,8 @@ class SealedFolder:
 
     kind: ClassVar[Literal["training", "stage"]]
     record: ClassVar[type[Record] | type[StageRecord]]
+    required: ClassVar[tuple[type[Artifact], ...]] = ()
+    """Artifacts that every such folder has."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,7 +81,14 @@ class SealedFolder:
             raise CorruptFile(f"{self.path} holds a {found.kind}, where a {self.kind} was expected")
         if self.path.resolve().name.rpartition("-")[2] != found.id:
             raise CorruptFile(f"{self.path} is misnamed: its seal says that it holds {found.id}; give it its name back")
+        if found.run != self.run_id:
+            raise CorruptFile(f"{self.path} belongs to the run {found.run or 'of no name'}, not to the one it lies in")
         return found
+
+    @property
+    def run_id(self) -> str:
+        """Of a stage: the id of the run in whose folder it lies."""
+        return ""
 
     def begin(self, names: Iterable[str]) -> None:
         """Makes the folder ready for files of these names. What an interrupted call left is removed, nothing else."""
@@ -75,15 +96,15 @@ class SealedFolder:
         names = [*names, Seal.file]
         ours = self._left_behind()
         for name in names:
-            if (self.path / name).exists() and name not in ours:
-                raise UserError(f"{self.path / name} is in the way and was not written by mixerscope; move it away")
+            path = self.path / name
+            if (path.exists() or path.is_symlink()) and name not in ours:
+                raise UserError(f"{path} is in the way and was not written by mixerscope; move it away")
         write_bytes(self.path / WRITING, json.dumps(sorted({*names, *ours})).encode())
         (self.path / Seal.file).unlink(missing_ok=True)  # first, so that a kill leaves no seal on what is half gone
         for name in ours:
             (self.path / name).unlink(missing_ok=True)
-        for name in {*names, *ours, WRITING}:  # halves of files that a kill left
-            for part in self.path.glob(f".{name}.{'?' * TEMPORARY}"):
-                part.unlink(missing_ok=True)
+        for part in self.path.glob(f".*{TEMPORARY}*"):  # halves of files that a kill left
+            part.unlink(missing_ok=True)
 
     def write(self, *artifacts: Artifact) -> None:
         for artifact in artifacts:
@@ -93,14 +114,14 @@ class SealedFolder:
         """Seals the folder with those of the named files that were written."""
         present = [name for name in names if (self.path / name).is_file()]
         files = {name: sha256_of((self.path / name).read_bytes()) for name in sorted(present)}
-        write_bytes(self.path / Seal.file, Seal(self.kind, id_of(identity), files).to_bytes())
+        write_bytes(self.path / Seal.file, Seal(self.kind, id_of(identity), files, run=self.run_id).to_bytes())
         (self.path / WRITING).unlink(missing_ok=True)
 
     def drop(self, name: str) -> None:
         """Takes one file out of a sealed folder; the seal first, so that a kill leaves nothing that is missed."""
         seal = self.seal()
         files = {other: sha for other, sha in seal.files.items() if other != name}
-        write_bytes(self.path / Seal.file, Seal(self.kind, seal.id, files).to_bytes())
+        write_bytes(self.path / Seal.file, replace(seal, files=files).to_bytes())
         (self.path / name).unlink(missing_ok=True)
 
     def discard(self) -> None:
@@ -120,6 +141,8 @@ class SealedFolder:
         if mark.is_file():
             if not keep and self.holds(artifact):
                 self.drop(artifact.file)
+            if not self.holds(artifact):  # a kill may have come between the seal and the file
+                (self.path / artifact.file).unlink(missing_ok=True)
             mark.unlink(missing_ok=True)
 
     def holds(self, artifact: type[Artifact]) -> bool:
@@ -138,7 +161,7 @@ class SealedFolder:
     def verify(self) -> None:
         """Checks every sealed file, and that the id is that of what the folder says it holds."""
         seal = self.seal()
-        for name in seal.files:
+        for name in (*seal.files, *(artifact.file for artifact in self.required)):
             self._bytes(name, seal)
         record = self.read(self.record)
         if id_of(record.identity) != seal.id:
@@ -164,13 +187,28 @@ class SealedFolder:
                 names |= {*Seal.from_bytes((self.path / Seal.file).read_bytes()).files, Seal.file, Timing.file}
             except CorruptFile as error:
                 raise CorruptFile(f"{self.path / Seal.file}: {error}; move the folder elsewhere") from error
-        journal = self.path / WRITING
-        if journal.is_file():
-            try:
-                names |= {str(name) for name in json.loads(journal.read_text())}
-            except (ValueError, TypeError) as error:
-                raise CorruptFile(f"{journal} is not a list of names; remove it") from error
-        return {name for name in names if Path(name).name == name}
+        names |= self._journal() if (self.path / WRITING).exists() else self._ours_without_seal()
+        return {name for name in names if Path(name).name == name and (self.path / name).is_file()}
+
+    def _journal(self) -> set[str]:
+        """What a call that was interrupted was about to write."""
+        try:
+            names = json.loads((self.path / WRITING).read_text())
+        except (OSError, ValueError, RecursionError) as error:
+            raise CorruptFile(f"{self.path / WRITING} is not a list of names; remove it") from error
+        if not isinstance(names, list) or not all(isinstance(name, str) and "\0" not in name for name in names):
+            raise CorruptFile(f"{self.path / WRITING} is not a list of names; remove it")
+        return set(names)
+
+    def _ours_without_seal(self) -> set[str]:
+        """Of a folder whose seal someone removed: what we wrote, if it says itself that it is what its name says."""
+        try:
+            record = self.record.from_bytes((self.path / self.record.file).read_bytes())
+        except (OSError, CorruptFile):
+            return set()
+        if id_of(record.identity) != self.path.resolve().name.rpartition("-")[2]:
+            return set()
+        return {path.name for path in self.path.iterdir() if path.suffix in (".json", ".safetensors")}
 
 
 class StageFolder(SealedFolder):
@@ -179,10 +217,21 @@ class StageFolder(SealedFolder):
     kind = "stage"
     record = StageRecord
 
+    required = (StageRecord, StageOutcome)
+
     @property
     def name(self) -> str:
-        """Of the stage."""
+        """Of the stage, as it stands in the folder's name."""
         return self.path.name.rpartition("-")[0]
+
+    @property
+    def run_id(self) -> str:
+        return self.path.resolve().parent.name.rpartition("-")[2]
+
+    def verify(self) -> None:
+        super().verify()
+        if self.read(StageRecord).name.replace("/", "-") != self.name:
+            raise CorruptFile(f"{self.path} is misnamed: it holds the stage {self.read(StageRecord).name!r}")
 
 
 class RunFolder(SealedFolder):
@@ -190,6 +239,7 @@ class RunFolder(SealedFolder):
 
     kind = "training"
     record = Record
+    required = (Record, Status, Curve, Provenance)
 
     def stage(self, name: str, id: str) -> StageFolder:
         return StageFolder(self.path / f"{name.replace('/', '-')}-{id}")
@@ -217,9 +267,14 @@ def find_all_runs(root: Path, damaged: list[str]) -> list[RunFolder]:
     """The same at any depth; what is wrong with folders that are not what they seem is added to `damaged`."""
     if not root.is_dir():
         raise UserError(f"{root} is not a folder; `ls runs --out DIR` looks elsewhere")
-    folders = (RunFolder(seal.parent) for seal in sorted(root.rglob(Seal.file)))
+    seals = [seal for seal in sorted(root.rglob(Seal.file)) if not _is_hidden(seal.relative_to(root))]
+    folders = (RunFolder(seal.parent) for seal in seals)
     found = _each_once(folders, damaged)
     return found if found or damaged else _none(root)
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _each_once(folders: Iterable[RunFolder], damaged: list[str] | None = None) -> list[RunFolder]:

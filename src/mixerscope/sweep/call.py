@@ -11,13 +11,13 @@ from mixerscope.sweep.table import read_rows
 from mixerscope.sweep.text import outcome_lines
 
 
-def finished_elsewhere(files: Sequence[Path] | None) -> set[str]:
-    """The run ids in files that a person named with `--skip`: lists of ids, or packs."""
+def finished_elsewhere(files: Sequence[Path] | None) -> dict[str, frozenset[str] | None]:
+    """The runs in files that a person named with `--skip`: lists of ids, or packs, which also say what was asked."""
     if not files:
-        return set()
-    from mixerscope.packs import finished_ids
+        return {}
+    from mixerscope.packs import finished_analyses
 
-    return {run_id for file in files for run_id in finished_ids(file)}
+    return {run_id: stages for file in files for run_id, stages in finished_analyses(file).items()}
 
 
 def check_pack(file: Path | None) -> None:

@@ -19,12 +19,13 @@ from mixerscope import runs
 from mixerscope.artifacts import Timing
 from mixerscope.errors import UserError
 from mixerscope.machine import Machine, torch_threads
+from mixerscope.progress import Cancelled, Stop
 from mixerscope.results import load_run, run_folder
 from mixerscope.store import make_folder
 from mixerscope.sweep.ahead import Ahead, compiles_ahead
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.sweep.cost import Timed
-from mixerscope.sweep.flight import Company, Flight, OutOfTime, Stopped
+from mixerscope.sweep.flight import Company, Flight, OutOfTime
 from mixerscope.sweep.plan import Job, Plan
 from mixerscope.sweep.table import CohortRow, Conditions, Ending, JobRow, Table, describe
 
@@ -83,7 +84,7 @@ def execute(
 
     After an interrupt (Ctrl-C) cohorts in flight are given up, finished runs are kept, and the interrupt goes on.
     """
-    if stop_after is not None and stop_after <= 0:
+    if stop_after is not None and not stop_after > 0:
         raise UserError(f"stop_after = {stop_after:g} should be a positive number of seconds")
     deadline = None if stop_after is None else time.monotonic() + stop_after
     if plan.jobs:
@@ -222,12 +223,13 @@ class _Executor:
     def _fly(self, job: Job, flight: Flight) -> None:
         cohort = flight.cohort
 
-        def progress(stage: str, done: int, total: int, note: str) -> None:
+        def progress(stage: str, done: int, total: int, note: str) -> Stop | None:
             if self.stopping.is_set():
-                raise Stopped("interrupted")
+                return Stop("interrupted")
             if flight.progressed(time.monotonic(), stage, done, total):
-                self.company.check(flight)
                 self.listener.progress(cohort, stage, done, total, note)
+                return self.company.check(flight)
+            return None
 
         ending: Ending = "failed"
         reason = ""
@@ -235,10 +237,9 @@ class _Executor:
             with self._own_stream():
                 runs.run_cohort(cohort.runs, self.root, progress, self.machine, self.keep_weights)
             ending = "finished"
-        except OutOfTime as error:
-            ending, reason = "out of time", str(error)
-        except Stopped as error:
-            ending, reason = "interrupted", str(error)
+        except Cancelled as cancelled:
+            ending = "out of time" if isinstance(cancelled.stop, OutOfTime) else "interrupted"
+            reason = cancelled.stop.reason
         except BaseException as error:  # noqa: BLE001 - recorded and reported; the other cohorts go on
             where = traceback.extract_tb(error.__traceback__)[-1]
             reason = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"

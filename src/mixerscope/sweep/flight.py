@@ -5,7 +5,7 @@ import time
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
-from mixerscope.errors import MixerscopeError
+from mixerscope.progress import Stop
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.sweep.plan import Estimator
 
@@ -21,12 +21,9 @@ MARGIN = 1.15
 sweep (`benchmarks/results/figure3_float32.jsonl`) all would have needed 4 to 10 % more than they had been given."""
 
 
-class OutOfTime(MixerscopeError):
+@dataclass(frozen=True)
+class OutOfTime(Stop):
     """A cohort would not be done before the deadline; it is left for the next call."""
-
-
-class Stopped(MixerscopeError):
-    """Someone asked for a stop; the cohort is left for the next call."""
 
 
 @dataclass
@@ -119,15 +116,15 @@ class Company:
                 times.append((flight.left(now, self.estimator, count) * slower, flight.cohort))
         return now + MARGIN * max(self._landings(times)) <= self.deadline
 
-    def check(self, flight: Flight) -> None:
-        """Raises `OutOfTime` if this flight is the last to land and would land too late.
+    def check(self, flight: Flight) -> OutOfTime | None:
+        """Asks a flight to stop if it is the last to land and would land too late.
 
         Only the last: without it the others are quicker. Only in training: what comes after takes less time than
         training again.
         """
         now = time.monotonic()
         if self.deadline is None or flight.stage != "train" or (flight.rate() is None and now < self.deadline):
-            return
+            return None
         with self.lock:
             self._count_work()
             count = len(self.flights)
@@ -136,7 +133,8 @@ class Company:
             last = max(landings)
             late = now + last - self.deadline
             if late > 0 and landings[self.flights.index(flight)] == last:
-                raise OutOfTime(f"would have ended {late:.0f} s too late")
+                return OutOfTime(f"would have ended {late:.0f} s too late")
+        return None
 
     def _landings(self, times: list[tuple[float, Cohort]]) -> list[float]:
         """When each lands, given what each would take if nobody left: who stays gets what the others had."""

@@ -11,8 +11,10 @@ import torch
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.machine import Machine
 from mixerscope.results import run_folder
-from mixerscope.runs import check_runnable, is_finished
+from mixerscope.runnable import check_runnable
+from mixerscope.runs import is_finished
 from mixerscope.spec import RunSpec
+from mixerscope.store import RunFolder
 from mixerscope.sweep.cohorts import LARGEST, Cohort, group
 from mixerscope.sweep.cost import Calibration, Seconds, before_the_first, estimate, gain
 from mixerscope.sweep.table import Conditions, read_rows, timed_rows
@@ -108,18 +110,18 @@ def make_plan(
     in_flight: int | None = None,
     largest: int = LARGEST,
     job_seconds: float = JOB_SECONDS,
-    skip: Collection[str] = (),
+    skip: Mapping[str, Collection[str] | None] | None = None,
 ) -> Plan:
     """The plan of a sweep; writes nothing. Runs that could only fail after training are refused.
 
-    `skip` are ids of runs that are finished elsewhere: they count as finished and are not made here.
+    `skip` are runs that are finished elsewhere, by id: the folders of their analyses there, or None where all is done.
+    Those that have what is asked for here count as finished and are not made.
     """
     in_flight = default_in_flight(machine) if in_flight is None else in_flight
     if in_flight < 1:
         raise UserError(f"at least 1 cohort is in flight, got {in_flight}")
     calibration = Calibration(timed_rows(read_rows(root), Conditions.of(machine, in_flight)))
     estimator = Estimator(machine, calibration)
-    elsewhere = frozenset(skip)
     finished: list[RunSpec] = []
     damaged: dict[str, str] = {}
     left: list[Cohort] = []
@@ -128,7 +130,7 @@ def make_plan(
         untrained: list[RunSpec] = []
         unstaged: list[RunSpec] = []
         for run in cohort.runs:
-            if run.run_id in elsewhere:
+            if _is_elsewhere(run, skip or {}):
                 finished.append(run)
             elif not run_folder(run, root).sealed:
                 untrained.append(run)
@@ -142,6 +144,14 @@ def make_plan(
             left.append(replace(cohort, runs=tuple(unstaged), trained=True))
     jobs = tuple(_jobs(left, estimator, in_flight, job_seconds))
     return Plan(tuple(runs), tuple(finished), damaged, jobs, in_flight, estimator)
+
+
+def _is_elsewhere(run: RunSpec, skip: Mapping[str, Collection[str] | None]) -> bool:
+    if run.run_id not in skip:
+        return False
+    have = skip[run.run_id]
+    wanted = {RunFolder(Path()).stage(name, run.stage_id(name)).path.name for name in run.stages}
+    return have is None or wanted <= set(have)
 
 
 def default_in_flight(machine: Machine) -> int:

@@ -1,0 +1,50 @@
+"""Whether a run can be made: what could only fail after training is refused before."""
+
+import torch
+
+from mixerscope.errors import UserError
+from mixerscope.model import build_model, state_size
+from mixerscope.randomness import stream
+from mixerscope.registry import MIXERS
+from mixerscope.spec import RunSpec, training_identity
+
+
+def _first_look(spec: RunSpec) -> None:
+    """Builds the model; one with a mixer from outside is tried on two documents as well."""
+    model = build_model(spec.model, spec.task.vocab_size, spec.seed)
+    outside = [layer.mixer for layer in spec.model.layer_specs() if MIXERS.code(layer.mixer) is not None]
+    if not outside:
+        return
+    batch = spec.task.single_query().sample(2, stream(spec.data_seed, "check"), "dev")
+    more = f"; `mixerscope check` on {outside[0]} says more"
+    try:
+        with torch.no_grad():
+            logits = model(batch.tokens)
+            changed = batch.tokens.clone()
+            changed[:, -1] = batch.tokens[:, 0]
+            leaks = not torch.equal(model(changed)[:, :-1], logits[:, :-1])
+        size = state_size(model, batch.tokens.shape[1])
+    except Exception as error:  # whatever a person's mixer raises is theirs to mend
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{outside[0]} fails on two documents: {reason}{more}") from error
+    if logits.shape[:2] != batch.tokens.shape:
+        raise UserError(f"{outside[0]} gives outputs of another shape than its inputs{more}")
+    if not isinstance(size, int):
+        raise UserError(f"{outside[0]} has no `state_size(length)` that gives a whole number{more}")
+    if leaks:
+        raise UserError(f"{outside[0]} is not causal: changing the last token moves outputs before it{more}")
+
+
+def check_runnable(spec: RunSpec) -> None:
+    """Refuses what could only fail after training."""
+    if training_identity(spec) != spec.identity:
+        raise UserError("the code of a component was edited after this spec was made; make the spec again")
+    if spec.model.positions == "learned" and spec.task.max_length > spec.model.max_length:
+        raise UserError(
+            f"documents of {spec.task.max_length} tokens do not fit model.max_length = {spec.model.max_length}"
+        )
+    _first_look(spec)
+    for task, split in ((spec.task, "train"), (spec.task.single_query(), "dev")):
+        task.sample(1, stream(spec.data_seed, "check"), split)
+    for stage in spec.stages.values():
+        stage.check(spec)
