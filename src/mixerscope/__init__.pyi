@@ -13,6 +13,7 @@ from mixerscope.interventions import PairSettings as PairSettings
 from mixerscope.interventions import activations as activations
 from mixerscope.interventions import adapt as adapt
 from mixerscope.interventions import attribution_patching as attribution_patching
+from mixerscope.interventions import boundary_sites as boundary_sites
 from mixerscope.interventions import check_model as check_model
 from mixerscope.interventions import effect_table as effect_table
 from mixerscope.interventions import interchange as interchange
@@ -41,8 +42,10 @@ from mixerscope.sites import edit as edit
 from mixerscope.sites import record as record
 from mixerscope.spec import RunSpec as RunSpec
 from mixerscope.spec import preset as preset
+from mixerscope.stages import Cohort as Cohort
 from mixerscope.stages import Done as Done
 from mixerscope.stages import Impossible as Impossible
+from mixerscope.stages import Result as Result
 from mixerscope.stages import Stage as Stage
 from mixerscope.sweep import Sweep as Sweep
 from mixerscope.tasks import AR as AR

@@ -28,6 +28,16 @@ Progress = Callable[[str, int, int, str], Stop | None]
 """Called with the stage ('train', or the name of a stage), the work done, the work in all, and a note such as the
 accuracy. Answers with a `Stop` to end the work, which then raises `Cancelled`, else with nothing."""
 
+UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))
+
+
+def duration(seconds: float) -> str:
+    """`40 seconds`, `3 hours`: roughly, in the unit that people would choose."""
+    unit, size = next(((unit, size) for unit, size in UNITS if seconds >= 2 * size), ("second", 1))
+    count = max(1, round(seconds / size))
+    return f"{count} {unit}{'' if count == 1 else 's'}"
+
+
 QUIET_SECONDS = 2.0
 """Between two lines of one stage."""
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from mixerscope.analysis import Rules
-from mixerscope.artifacts import Provenance, SelfTest, StageRecord
+from mixerscope.artifacts import Provenance, Record, SelfTest, StageRecord
 from mixerscope.artifacts.effects import EffectTable
 from mixerscope.report import write_report
 from mixerscope.report.data import gather
@@ -300,6 +300,9 @@ def test_hostile_names_stay_text(folder, monkeypatch):
     renamed = run_folder.path.with_name(f"<script>alert(3)<script>-{run_folder.seal().id}")
     run_folder.path.rename(renamed)
     run_folder.path = renamed
+    record = run_folder.read(Record)
+    model = {**record.spec["model"], "architecture": "<script>alert(3)<script>"}
+    rewrite(run_folder, replace(record, spec={**record.spec, "model": model}))
     patch = find_stage(run_folder, "patch")
     effects = patch.read(EffectTable)
     cells = tuple(replace(cell, role=cell.role + hostile) for cell in effects.cells)

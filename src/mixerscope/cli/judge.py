@@ -1,11 +1,14 @@
 """`mixerscope judge`: verdicts of finished runs again, from stored effects, with other rules if asked."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from mixerscope.cli.console import remarks, results
+
+if TYPE_CHECKING:
+    from mixerscope.stages.judge import Judge
 
 
 def judge(
@@ -31,13 +34,8 @@ def judge(
     from mixerscope.cli.verdicts import verdict_table
     from mixerscope.results import RunResult, load_runs
     from mixerscope.runs import redo
-    from mixerscope.spec import parse, parse_settings
-    from mixerscope.stages.judge import Judge
 
-    settings: dict[str, Any] = {}
-    for path, value in parse_settings(set_).items():
-        _put(settings, path, value)
-    stage: Judge = parse(Judge, settings)
+    stage = judge_of(set_)
     found: list[RunResult] = []
     without: list[str] = []
     for result in load_runs(folder):
@@ -51,6 +49,17 @@ def judge(
         remarks().print(f"{name} was not patched, so there is nothing to judge", markup=False, soft_wrap=True)
     results().print(f"judged {len(found)} run{'s' if len(found) != 1 else ''}", markup=False)
     return 0
+
+
+def judge_of(words: list[str] | None) -> "Judge":
+    """The stage with the rules that a person typed."""
+    from mixerscope.spec import parse, parse_settings
+    from mixerscope.stages.judge import Judge
+
+    settings: dict[str, Any] = {}
+    for path, value in parse_settings(words).items():
+        _put(settings, path, value)
+    return parse(Judge, settings)
 
 
 def _put(settings: dict[str, Any], path: str, value: Any) -> None:

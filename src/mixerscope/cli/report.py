@@ -15,6 +15,7 @@ def report(
     *,
     out: Path | None = None,
     best: Annotated[bool, Parameter(negative=())] = False,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     use: Annotated[list[str] | None, Parameter(negative=())] = None,
 ) -> int:
     """One HTML page over the finished runs in a folder.
@@ -27,10 +28,13 @@ def report(
         The page; left out: report.html in the folder.
     best
         Of runs that differ in their learning rate alone, only the one with the highest accuracy on dev documents.
+    set_
+        path=value, such as rules.carries=0.7: the page shows verdicts by these rules; may be given several times.
     use
         `file.py:Class` or `pkg.module:Class`, a component of yours that runs name as local/Class; may be given several
         times. The page does without, but for the example of a document.
     """
+    from mixerscope.cli.judge import judge_of
     from mixerscope.results import load_run
     from mixerscope.spec.reading import use_all
     from mixerscope.store import find_runs
@@ -38,10 +42,15 @@ def report(
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise UserError(f"cannot write the page to {out}: it should be a file in a folder that exists")
     use_all(use)
+    rules = judge_of(set_) if set_ else None
     folders = find_runs(folder)
     for found in folders:
         found.verify()
     runs = [load_run(found.path) for found in folders]
+    if rules is not None:
+        from mixerscope.runs import redo
+
+        runs = [redo(run, "judge", rules) if "patch" in run.stages else run for run in runs]
     from mixerscope.report import write_report
 
     if best:

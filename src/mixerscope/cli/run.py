@@ -97,12 +97,12 @@ def finished_run(spec: "RunSpec", out: Path, *, fresh: bool, machine: "Machine |
 
 def cost(spec: "RunSpec", machine: "Machine") -> str:
     """What a run takes, roughly, said before it starts."""
+    from mixerscope.progress import duration
     from mixerscope.sweep.cohorts import Cohort
     from mixerscope.sweep.cost import estimate
 
     seconds = estimate(Cohort((spec,)), machine).total
-    unit, size = next(((u, n) for u, n in (("hours", 3600), ("minutes", 60)) if seconds >= 2 * n), ("seconds", 1))
-    about = f"{'at most ' if spec.train.stop_at_accuracy is not None else ''}about {seconds / size:.0f} {unit}"
+    about = f"{'at most ' if spec.train.stop_at_accuracy is not None else ''}about {duration(seconds)}"
     return f"{spec.train.steps:,} steps of {spec.train.batch_size} documents: {about} on {machine.device}"
 
 

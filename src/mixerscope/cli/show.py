@@ -104,6 +104,7 @@ def _show_mixer(console: Console, name: str, cls: type["Mixer"], width: int, len
     _facts(console, {key: value for key, value in facts.items() if value})
     if options.model_fields:
         console.print(fields_table(options, "option"))
+        console.print(f"set one with --set model.options.{next(iter(options.model_fields))}=...", markup=False)
         console.print()
     sites = plain_table("site", f"shape at width {width}")
     for site, shape in _site_shapes(mixer, width).items():
@@ -117,6 +118,8 @@ def _show_settings(console: Console, kind: str, name: str, cls: "type[Spec]") ->
 
     _heading(console, kind, name, cls)
     console.print(fields_table(cls, "setting"))
+    if kind == "stage" and cls.model_fields:
+        console.print(f"set one with --set stages.{name}.{next(iter(cls.model_fields))}=...", markup=False)
     for field, value in cls.model_fields.items():
         if isinstance(value.annotation, type) and hasattr(value.annotation, "model_fields"):
             console.print()

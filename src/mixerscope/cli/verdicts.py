@@ -24,6 +24,10 @@ STYLES = {
 }
 
 
+WIDEST_NAME, NARROWEST = 44, 12
+"""Columns of the terminal: runs that differ in many settings have long names, and what was found must stay in sight."""
+
+
 def accuracy(result: "RunResult") -> float | None:
     """Share of fresh documents answered rightly; of a run that was not measured, of the dev set when it was last
     evaluated; None where it never was."""
@@ -47,9 +51,10 @@ def verdict_table(results: Sequence["RunResult"]) -> RenderableType:
     found = [result.find(Verdicts) for result in results]
     several_slots = any(verdicts is not None and len(verdicts) > 1 for verdicts in found)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False, show_edge=False)
-    for column in ("model", *(["slot"] if several_slots else []), "accuracy"):
+    table.add_column("model", max_width=WIDEST_NAME, overflow="fold")
+    for column in (*(["slot"] if several_slots else []), "accuracy"):
         table.add_column(column, no_wrap=True)
-    table.add_column("mechanism")  # the one that may be broken into lines where the terminal is narrow
+    table.add_column("mechanism", min_width=NARROWEST)  # broken into lines where the terminal is narrow, never left out
     for column in ("route", "share restored", "seed"):
         table.add_column(column, no_wrap=True)
     notes: list[Text] = []

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mixerscope.progress import duration
 from mixerscope.sweep.cohorts import in_words
 from mixerscope.sweep.execute import Outcome
 from mixerscope.sweep.plan import JOB_SECONDS, Plan
@@ -35,7 +36,8 @@ def plan_lines(plan: Plan) -> list[str]:
         long = f", longer than {JOB_SECONDS:.0f} s" if job.seconds > JOB_SECONDS else ""
         beside = f"{plan.in_flight} in flight, " if plan.in_flight > 1 else ""
         lines.append(
-            f"job {job.number}: {len(job.cohorts)} cohorts, {models} models, {beside}about {job.seconds:.0f} s{long}"
+            f"job {job.number}: {len(job.cohorts)} cohorts, {models} models, {beside}about {duration(job.seconds)}"
+            f"{long}"
         )
     return [*(lines if plan.jobs else []), summary(plan)]
 
@@ -46,7 +48,7 @@ def summary(plan: Plan) -> str:
     damaged = f", {len(plan.damaged)} damaged" if plan.damaged else ""
     return (
         f"{len(plan.runs)} runs, {len(plan.finished)} of them finished{damaged}; to do: {len(plan.cohorts)} cohorts "
-        f"in {len(plan.jobs)} jobs, about {seconds:.0f} s"
+        f"in {len(plan.jobs)} jobs, about {duration(seconds)}"
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mixerscope.errors import FAILED, FINE, MixerscopeError, complain
 from mixerscope.machine import Machine
+from mixerscope.progress import duration
 from mixerscope.spec.reading import typed_settings, use_all
 from mixerscope.sweep.call import check_pack, finished_elsewhere, found_lines, pack_lines
 from mixerscope.sweep.cohorts import LARGEST, Cohort
@@ -35,7 +36,7 @@ class Lines(Listener):
         self.say(summary(plan))
 
     def job_started(self, job: Job) -> None:
-        self.say(f"job {job.number}: {len(job.cohorts)} cohorts, about {job.seconds:.0f} s")
+        self.say(f"job {job.number}: {len(job.cohorts)} cohorts, about {duration(job.seconds)}")
 
     def cohort_started(self, cohort: Cohort) -> None:
         self.said[cohort.id] = time.monotonic()
