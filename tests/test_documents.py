@@ -43,17 +43,14 @@ def test_examples_run_and_are_short(path: Path, tmp_path: Path):
 
 
 def test_own_mixer_and_own_task_of_the_examples_hold(tmp_path: Path):
-    from mixerscope.check import check_mixer
+    from mixerscope.check import check_mixer, check_task
     from mixerscope.interventions import PairSettings, make_pairs
-    from mixerscope.randomness import stream
+    from mixerscope.registry import TASKS
 
-    results = check_mixer(f"{ROOT / 'examples' / '04_own_mixer.py'}:Decay")
+    own_task = f"{ROOT / 'examples' / '05_own_task.py'}:First"
+    results = [*check_mixer(f"{ROOT / 'examples' / '04_own_mixer.py'}:Decay"), *check_task(own_task)]
     assert [result for result in results if not result.passed] == []
-    scope: dict = {"__name__": "example"}
-    exec((ROOT / "examples" / "05_own_task.py").read_text(), scope)
-    task = scope["First"](length=5)
-    batch = task.sample(20, stream(0, "example"))
-    assert (task.solve(batch) == batch.scored()[1]).all()
+    task = TASKS.load(TASKS.adopt(own_task))(length=5)
     assert len(make_pairs(task, PairSettings(documents=10), 0)) == 10
 
 

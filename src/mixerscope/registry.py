@@ -272,6 +272,11 @@ def use(reference: str) -> str:
 
     Only for what a person typed: importing runs code.
     """
+    return registry_of(reference).adopt(reference)
+
+
+def registry_of(reference: str) -> Registry:
+    """The registry that a class belongs to, named as for `use` and imported for it."""
     place, colon, attribute = reference.rpartition(":")
     if not colon or not attribute.isidentifier():
         raise UserError(f"{reference!r} names no class; write path/file.py:Class or pkg.module:Class")
@@ -281,7 +286,7 @@ def use(reference: str) -> str:
         raise UnknownName(f"class in {place}", attribute, [k for k, v in vars(module).items() if isinstance(v, type)])
     for base in cls.__mro__[1:]:
         if _target(base) in BASES:
-            return BASES[_target(base)].adopt(reference)
+            return BASES[_target(base)]
     kinds = ", ".join(target.rpartition(":")[2] for target in BASES)
     raise UserError(f"{attribute} in {place} is derived from none of {kinds}, so it cannot be used here")
 

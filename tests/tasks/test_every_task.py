@@ -1,8 +1,5 @@
-"""What holds for every preset of every task: solver, roles, seeds, splits, counterfactuals."""
+"""What holds for every preset of every built-in task, beyond what `mixerscope check` asks of anyone's."""
 
-import random
-
-import numpy as np
 import pytest
 import torch
 
@@ -20,14 +17,6 @@ def test_solver_finds_the_label_in_10000_documents(name, preset):
     task = task_of(name, preset)
     batch = task.sample(10_000, generator(1))
     assert len(batch) == 10_000
-    assert torch.equal(task.solve(batch), batch.scored()[1])
-
-
-@every_preset
-@pytest.mark.parametrize("split", ["dev", "test"])
-def test_solver_finds_the_label_in_the_other_splits(name, preset, split):
-    task = task_of(name, preset)
-    batch = task.sample(500, generator(2), split)
     assert torch.equal(task.solve(batch), batch.scored()[1])
 
 
@@ -55,31 +44,6 @@ def test_documents_are_what_they_say(name, preset):
     assert (positions[:, 0] >= batch.role("query")).all()
     assert {task.symbol(token) for token in range(task.vocab_size)} >= {"PAD", "BOS", "EOS"}
     assert len({task.symbol(token) for token in range(task.vocab_size)}) == task.vocab_size
-
-
-@every_preset
-def test_global_random_state_is_neither_read_nor_changed(name, preset):
-    task = task_of(name, preset)
-
-    def hashes():
-        batch = task.sample(64, generator(5))
-        return batch.sha256(), task.corrupt(batch, task.slots[-1], generator(6)).sha256()
-
-    expected = hashes()
-    before = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-    try:
-        torch.manual_seed(99)
-        np.random.seed(99)  # noqa: NPY002
-        random.seed(99)
-        scrambled = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()  # noqa: NPY002
-        assert hashes() == expected
-        assert torch.equal(torch.get_rng_state(), scrambled[0])
-        assert np.random.get_state()[1].tobytes() == scrambled[1]  # noqa: NPY002
-        assert random.getstate() == scrambled[2]
-    finally:
-        torch.set_rng_state(before[0])
-        np.random.set_state(before[1])  # noqa: NPY002
-        random.setstate(before[2])
 
 
 def rows(batch):
@@ -113,22 +77,6 @@ def test_unknown_splits_and_symbol_classes_are_refused(name, preset):
         task.sample(1, generator(0), "val")
     with pytest.raises(UnknownName, match="no class of symbols named 'foo'"):
         task.corrupt(task.sample(1, generator(0)), task.slots[0], generator(0), symbols="foo")
-
-
-@every_preset
-def test_corrupt_changes_exactly_the_token_at_the_slot(name, preset):
-    task = task_of(name, preset).single_query()
-    batch = task.sample(2000, generator(7))
-    for slot in task.slots:
-        for symbols in ("query-class", "slot-class"):
-            other = task.corrupt(batch, slot, generator(8), symbols)
-            changed = other.tokens != batch.tokens
-            assert (changed.sum(1) == 1).all()
-            assert torch.equal(changed.int().argmax(1), batch.role(slot))
-            assert torch.equal(other.targets, batch.targets)
-            first, count = task.symbol_class(slot, symbols)
-            new = other.tokens.gather(1, batch.role(slot)[:, None])
-            assert ((new >= first) & (new < first + count)).all()
 
 
 @every_preset

@@ -1,17 +1,18 @@
-"""The conformance suite: what every mixer must satisfy, built in or not. One function a property."""
+"""The conformance suite: what every mixer and every task must satisfy, built in or not. One function a property."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mixerscope.check import cohort, forward, sites, stepping
-from mixerscope.check.subject import PropertyViolated, Subject
+from mixerscope.check.outcome import CheckResult, PropertyViolated, attempt
+from mixerscope.check.subject import Subject
+from mixerscope.check.task import TASK_PROPERTIES, check_task
 from mixerscope.errors import UserError
 from mixerscope.mixers.base import Mixer
 from mixerscope.registry import MIXERS
 from mixerscope.spec.options import resolve_options
 
-__all__ = ["PROPERTIES", "CheckResult", "PropertyViolated", "Subject", "check_mixer"]
+__all__ = ["PROPERTIES", "TASK_PROPERTIES", "CheckResult", "PropertyViolated", "Subject", "check_mixer", "check_task"]
 
 Property = Callable[[Subject], str]
 """Returns what was measured, or raises; `PropertyViolated` carries what was seen instead."""
@@ -40,16 +41,6 @@ NEEDS_NAME = {"cohort_training"}
 """Models find their mixers by name, so a class that is not registered cannot be trained."""
 
 
-@dataclass(frozen=True)
-class CheckResult:
-    """One property of one mixer."""
-
-    name: str
-    passed: bool
-    detail: str
-    """What was measured, or what went wrong."""
-
-
 def check_mixer(
     mixer: str | type[Mixer], *, width: int = 16, options: Mapping[str, Any] | None = None
 ) -> list[CheckResult]:
@@ -74,12 +65,5 @@ def find_subject(mixer: str | type[Mixer], width: int, options: Mapping[str, Any
 
 
 def _try(name: str, subject: Subject) -> CheckResult:
-    try:
-        return CheckResult(name, True, PROPERTIES[name](subject))
-    except PropertyViolated as violated:
-        return CheckResult(name, False, str(violated))
-    except UserError:
-        raise  # a width or option it cannot take is the caller's error, not a failed property
-    except Exception as error:  # noqa: BLE001 - code under test may raise anything, and any of it is a refusal
-        first_line = str(error).strip().partition("\n")[0]
-        return CheckResult(name, False, f"{type(error).__name__}: {first_line}")
+    # A width or option it cannot take is the caller's error, not a failed property.
+    return attempt(name, PROPERTIES[name], subject, callers=(UserError,))

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state
 
-from mixerscope.check.subject import TOLERANCE, Subject, demand, gap
+from mixerscope.check.outcome import demand
+from mixerscope.check.subject import TOLERANCE, Subject, gap
 from mixerscope.registry import TASKS
 from mixerscope.spec import LayerSpec, ModelSpec, RunSpec, TrainSpec
 from mixerscope.training import train_cohort

@@ -3,7 +3,8 @@
 import torch
 from safetensors.torch import load, save
 
-from mixerscope.check.subject import DEPTH, TOLERANCE, Subject, demand, gap
+from mixerscope.check.outcome import demand
+from mixerscope.check.subject import DEPTH, TOLERANCE, Subject, gap
 from mixerscope.mixers.base import InitRule
 from mixerscope.randomness import stream
 

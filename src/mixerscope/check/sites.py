@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from mixerscope.check.subject import TOLERANCE, Subject, demand, gap
+from mixerscope.check.outcome import demand
+from mixerscope.check.subject import TOLERANCE, Subject, gap
 from mixerscope.sites import Tap, edit, named_sites, record
 
 

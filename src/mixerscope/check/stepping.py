@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from mixerscope.check.subject import TOLERANCE, Subject, demand, gap
+from mixerscope.check.outcome import demand
+from mixerscope.check.subject import TOLERANCE, Subject, gap
 from mixerscope.mixers.base import Mixer, State
 
 LENGTHS = (1, 2, 7, 13)

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixerscope.errors import MixerscopeError
 from mixerscope.mixers.base import InitRule, Mixer
 from mixerscope.randomness import construction, stream
 
@@ -16,10 +15,6 @@ STIR = 0.2
 """Noise put on freshly initialised weights: many published rules start so close to zero that nothing would show."""
 TOLERANCE = 1e-9
 """Largest difference, as a share of the largest value, that counts as rounding in float64."""
-
-
-class PropertyViolated(MixerscopeError):
-    """The mixer does not have the property; the message says what was seen."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +58,3 @@ def gap(found: Tensor, expected: Tensor) -> float:
         return 0.0
     size = expected.abs().max().item()
     return difference / size if size else float("inf")
-
-
-def demand(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise PropertyViolated(otherwise)

@@ -52,7 +52,7 @@ VERBS = {
     "report": ("report:report", "One HTML page over the finished runs in a folder.", "mixerscope report runs"),
     "check": (
         "check:check",
-        "Try a mixer against every property that the rest relies on.",
+        "Try a mixer or a task against every property that the rest relies on.",
         "mixerscope check my_lab/mixer.py:MyMixer",
     ),
     "doctor": ("doctor:doctor", "What works on this machine and what does not.", "mixerscope doctor"),
