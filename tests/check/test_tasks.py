@@ -228,6 +228,11 @@ class OutsideTheClass(Corrupting):
         return other
 
 
+class ClassOfAnotherSlot(Sound):
+    def symbol_class(self, slot, symbols):
+        return (1, self.symbols) if symbols == "query-class" else (self.symbols + 1, 1)
+
+
 class IgnoresAvoidPresent(Sound):
     def corrupt(self, batch, slot, rng, symbols="query-class", avoid_present=False, change_answer=False):
         return super().corrupt(batch, slot, rng, symbols)
@@ -280,6 +285,7 @@ def test_every_task_and_preset_of_ours_passes(name):
         (LeavesSomeAsTheyWere, "corruption", "'key' is as it was in 3 of 200"),
         (ChangesWhatItIsGiven, "corruption", "changes the documents it is given"),
         (OutsideTheClass, "corruption", "'key' is not of its class in 200 of 200"),
+        (ClassOfAnotherSlot, "corruption", "what stands at 'key' is not of the slot's class in 200 of 200"),
         (IgnoresAvoidPresent, "avoid_present", "was in the document already in"),
     ],
 )

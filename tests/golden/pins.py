@@ -27,6 +27,8 @@ WIDTH, VOCABULARY, MODEL_SEED = 16, 16, 3
 COORDINATES = ((0, 0, 0), (0, 3, 5), (0, 8, 15), (1, 1, 7), (1, 5, 2), (1, 8, 11))
 """Document, position and channel (or token) of the numbers that are kept."""
 DOCUMENTS = 200
+LATER = ("query",)
+"""Slots that tasks got when others were on record: cases of their own, as a recorded case takes no new keys."""
 DEFAULTS = "defaults"
 """The case of a component as it is when nothing is set."""
 NEEDED = "(no default)"
@@ -163,9 +165,11 @@ def model_pins(name: str) -> Pinned:
 
 def task_pins(name: str) -> Pinned:
     cls = TASKS.load(name)
-    cases = {DEFAULTS: documents_of(cls())}
-    for preset in cls.presets:
-        cases[f"preset {preset}"] = documents_of(cls.preset(preset))
+    cases: dict[str, Any] = {}
+    tasks = {DEFAULTS: cls()} | {f"preset {preset}": cls.preset(preset) for preset in cls.presets}
+    for case, task in tasks.items():
+        cases[case] = documents_of(task)
+        cases |= {f"{case}, {slot} corrupted": corrupted_at(task, slot) for slot in task.slots if slot in LATER}
     return Pinned(f"task {name}", cls.__name__, cls.revision, cases)
 
 
@@ -181,14 +185,22 @@ def documents_of(task: Task) -> dict[str, Any]:
     batch = single.sample(DOCUMENTS, generator(0))
     found["single query"] = batch.sha256()
     for slot in single.slots:
-        for symbols in SYMBOLS:
-            other = single.corrupt(batch, slot, generator(1), symbols)
-            found[f"corrupt {slot} {symbols}"] = other.sha256()
-            found[f"corrupt {slot} {symbols} answers"] = hash_of(single.read_answers(other))
-        plain = single.corrupt(batch, slot, generator(1))
-        some = batch[single.answer_changes(plain)]  # in others no symbol may be able to
-        found[f"corrupt {slot} change_answer"] = single.corrupt(some, slot, generator(2), change_answer=True).sha256()
-        found[f"corrupt {slot} avoid_present"] = corrupted_or_refused(single, batch, slot)
+        if slot not in LATER:
+            found |= corrupted_at(task, slot)
+    return found
+
+
+def corrupted_at(task: Task, slot: str) -> dict[str, Any]:
+    single, found = task.single_query(), {}
+    batch = single.sample(DOCUMENTS, generator(0))
+    for symbols in SYMBOLS:
+        other = single.corrupt(batch, slot, generator(1), symbols)
+        found[f"corrupt {slot} {symbols}"] = other.sha256()
+        found[f"corrupt {slot} {symbols} answers"] = hash_of(single.read_answers(other))
+    plain = single.corrupt(batch, slot, generator(1))
+    some = batch[single.answer_changes(plain)]  # in others no symbol may be able to
+    found[f"corrupt {slot} change_answer"] = single.corrupt(some, slot, generator(2), change_answer=True).sha256()
+    found[f"corrupt {slot} avoid_present"] = corrupted_or_refused(single, batch, slot)
     return found
 
 

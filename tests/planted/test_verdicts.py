@@ -110,6 +110,22 @@ def test_no_role_alone_but_two_together():
     assert at.restored["all roles"].value == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.parametrize("planted", RETRIEVERS, ids=by_name)
+def test_what_the_query_says_is_used_where_it_stands(planted: Planted):
+    """No position but the query's own needs what is asked, so its route never leaves it."""
+    found = planted.judge(planted.build(planted.task, 0), ("query",))["query"]
+    assert (found.mechanism, found.route) == ("other", ("query",))
+    assert found.share is not None
+    assert found.share.low > 0.9
+
+
+@pytest.mark.parametrize("planted", SHAMS[1:], ids=by_name)
+def test_a_model_that_does_not_read_the_query_is_refused(planted: Planted):
+    found = planted.judge(planted.build(planted.task, 0), ("query",))["query"]
+    assert found.mechanism == "not retrieval"
+    assert "corrupting the query lowers the likelihood by 0.000 only" in found.reason
+
+
 def test_a_grid_that_lacks_a_cell_is_refused():
     model = induction_transformer(TASK, 0)
     pairs = make_pairs(TASK, PairSettings(documents=16, avoid_present=True), data_seed=0)

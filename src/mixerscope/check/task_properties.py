@@ -203,6 +203,9 @@ def corruption(subject: TaskSubject) -> str:
             first, count = task.symbol_class(slot, symbols)
             outside = (other.tokens < first) | (other.tokens >= first + count)
             demand(not (outside & here).any(), f"{slot!r} is not of its class {_in((outside & here).any(1))}")
+            if symbols == "slot-class":
+                foreign = here & ((batch.tokens < first) | (batch.tokens >= first + count))
+                demand(not foreign.any(), f"what stands at {slot!r} is not of the slot's class {_in(foreign.any(1))}")
     return ", ".join(task.slots) or "no slots, so nothing can be patched"
 
 

@@ -156,7 +156,7 @@ class ATR(Task):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        return ("key", "value")
+        return ("key", "value", "query")
 
     def symbol_class(self, slot: str, symbols: Symbols) -> tuple[int, int]:
         return FIRST_SYMBOL, self.rules.num_terminals

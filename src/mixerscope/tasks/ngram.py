@@ -65,7 +65,7 @@ class NGram(Task):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        return ("key", "value")
+        return ("key", "value", "query")
 
     def symbol_class(self, slot: str, symbols: Symbols) -> tuple[int, int]:
         return FIRST_SYMBOL, self.num_symbols

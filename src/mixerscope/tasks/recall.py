@@ -145,7 +145,7 @@ class Recall(Task):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        return ("key", "value")
+        return ("key", "value", "query")
 
     def sample(self, n: int, rng: torch.Generator, split: Split = "train") -> Batch:
         rng = split_generator(rng, split)
@@ -255,7 +255,7 @@ class Recall(Task):
 
     def symbol_class(self, slot: str, symbols: Symbols) -> tuple[int, int]:
         asks_for_keys = self.query == "key"
-        is_key_class = asks_for_keys if symbols == "query-class" else asks_for_keys == (slot == "key")
+        is_key_class = asks_for_keys if symbols == "query-class" else asks_for_keys == (slot != "value")
         return (FIRST_SYMBOL, self.num_keys) if is_key_class else (FIRST_SYMBOL + self.num_keys, self.num_values)
 
     def solve(self, batch: Batch) -> Tensor:

@@ -78,7 +78,7 @@ class SelectiveCopy(Task):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        return ("value",)
+        return ("value",)  # not the query: `copy` is alone in its class, and only its place says what it asks for
 
     def symbol_class(self, slot: str, symbols: Symbols) -> tuple[int, int]:
         return FIRST_SYMBOL, self.num_symbols
