@@ -14,7 +14,7 @@ from mixerscope.cli.check import check
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.randomness import scrambled
 from mixerscope.registry import MIXERS, TASKS
-from mixerscope.tasks import UNSCORED, Batch, Task
+from mixerscope.tasks import UNSCORED, Batch, Change, Task
 from tests.tasks.every import BUILT_IN, PRESETS
 
 
@@ -238,16 +238,73 @@ class IgnoresAvoidPresent(Sound):
         return super().corrupt(batch, slot, rng, symbols)
 
 
+class Predicting(Sound):
+    """Says what replacing the first symbol makes of the answer, and does so where the second is no small one."""
+
+    @property
+    def counterfactuals(self):
+        return ("value",)
+
+    def alter(self, kind, batch, rng):
+        tokens = batch.tokens.clone()
+        tokens[:, 0] = 1 + tokens[:, 0] % self.symbols
+        return Change(tokens, tokens[:, 0], tokens[:, 1] > 2)
+
+
+class WrongPrediction(Predicting):
+    def alter(self, kind, batch, rng):
+        change = super().alter(kind, batch, rng)
+        return replace(change, answers=1 + change.answers % self.symbols)
+
+
+class NamesOneItCannotMake(Sound):
+    @property
+    def counterfactuals(self):
+        return ("swap-keys",)
+
+
+class NeverPossible(Predicting):
+    def alter(self, kind, batch, rng):
+        change = super().alter(kind, batch, rng)
+        return replace(change, possible=torch.zeros_like(change.possible))
+
+
+class ByItself(Predicting):
+    def counterfactual(self, kind, batch, rng):
+        return self.spoiled(super().counterfactual(kind, batch, rng))
+
+
+class SilentlyUnchanged(ByItself):
+    def spoiled(self, made):
+        return replace(made, labels={**made.labels, "changed": torch.ones(len(made)).long()})
+
+
+class Unmarked(ByItself):
+    def spoiled(self, made):
+        return replace(made, labels={name: at for name, at in made.labels.items() if name != "changed"})
+
+
+class MovesRoles(ByItself):
+    def spoiled(self, made):
+        return replace(made, roles={**made.roles, "key": made.roles["key"] + 1})
+
+
+class AsksElsewhere(ByItself):
+    def spoiled(self, made):
+        return replace(made, targets=made.targets.roll(1, 1))
+
+
 def refused(task):
     # Some of these draw from the global generators, which is what they are refused for.
     with scrambled(0):
         return {result.name: result.detail for result in check_task(task) if not result.passed}
 
 
-def test_the_sound_one_passes_every_property():
-    results = check_task(Sound)
+@pytest.mark.parametrize("task", [Sound, Predicting])
+def test_the_sound_ones_pass_every_property(task):
+    results = check_task(task)
     assert [result.name for result in results] == list(TASK_PROPERTIES)
-    assert refused(Sound) == {}
+    assert refused(task) == {}
 
 
 @pytest.mark.parametrize("name", [*BUILT_IN, *(f"{name}:{preset}" for name, preset in PRESETS)])
@@ -287,6 +344,13 @@ def test_every_task_and_preset_of_ours_passes(name):
         (OutsideTheClass, "corruption", "'key' is not of its class in 200 of 200"),
         (ClassOfAnotherSlot, "corruption", "what stands at 'key' is not of the slot's class in 200 of 200"),
         (IgnoresAvoidPresent, "avoid_present", "was in the document already in"),
+        (WrongPrediction, "counterfactuals", "targets of counterfactual 'value' differ in"),
+        (NamesOneItCannotMake, "counterfactuals", "does not say how to make the counterfactual 'swap-keys'"),
+        (NeverPossible, "counterfactuals", "'value' changes none of 200"),
+        (SilentlyUnchanged, "counterfactuals", "'changed' does not say what counterfactual 'value' did in"),
+        (Unmarked, "counterfactuals", "'value' has no label 'changed'"),
+        (MovesRoles, "counterfactuals", "'value' changes roles or labels"),
+        (AsksElsewhere, "counterfactuals", "'value' asks elsewhere in 200 of 200"),
     ],
 )
 def test_a_broken_task_fails_exactly_where_it_is_broken(task, property_, detail):

@@ -170,6 +170,8 @@ def task_pins(name: str) -> Pinned:
     for case, task in tasks.items():
         cases[case] = documents_of(task)
         cases |= {f"{case}, {slot} corrupted": corrupted_at(task, slot) for slot in task.slots if slot in LATER}
+        for kind in task.single_query().counterfactuals:
+            cases[f"{case}, counterfactual {kind}"] = counterfactual_of(task, kind)
     return Pinned(f"task {name}", cls.__name__, cls.revision, cases)
 
 
@@ -202,6 +204,12 @@ def corrupted_at(task: Task, slot: str) -> dict[str, Any]:
     found[f"corrupt {slot} change_answer"] = single.corrupt(some, slot, generator(2), change_answer=True).sha256()
     found[f"corrupt {slot} avoid_present"] = corrupted_or_refused(single, batch, slot)
     return found
+
+
+def counterfactual_of(task: Task, kind: str) -> dict[str, Any]:
+    single = task.single_query()
+    made = single.counterfactual(kind, single.sample(DOCUMENTS, generator(0)), generator(1))
+    return {"documents": made.sha256(), "changed": int(made.labels["changed"].sum())}
 
 
 def corrupted_or_refused(task: Task, batch: Batch, slot: str) -> str:

@@ -24,6 +24,7 @@ TASK_PROPERTIES: dict[str, Callable[[TaskSubject], str]] = {
     "single_query": properties.single_query,
     "corruption": properties.corruption,
     "avoid_present": properties.avoid_present,
+    "counterfactuals": properties.counterfactuals,
 }
 """Each returns what was measured, or raises; `PropertyViolated` carries what was seen instead."""
 

@@ -132,7 +132,8 @@ def random_state(subject: TaskSubject) -> str:
     def made() -> list[str]:
         batches = [subject.sample(split) for split in SPLITS]
         single = subject.single.sample(DOCUMENTS, stream(0, "check", "single query"))
-        batches += [subject.single.corrupt(single, slot, stream(0, "check", slot)) for slot in subject.single.slots]
+        for slot in subject.single.slots:
+            batches.append(subject.single.corrupt(single, slot, stream(0, "check", slot)))
         return [fingerprint(batch) for batch in batches]
 
     found = []
@@ -225,6 +226,41 @@ def avoid_present(subject: TaskSubject) -> str:
         demand(not present.any(), f"the new symbol at {slot!r} was in the document already {_in(present)}")
         tried.append(slot)
     return ", ".join(tried) or "no document has room for another symbol"
+
+
+def counterfactuals(subject: TaskSubject) -> str:
+    """The solver finds the new answer in every document that was changed; the others are as they were, and say so."""
+    task, batch, said = subject.single, subject.asked_once, []
+    before, answers = fingerprint(batch), batch.scored()[1]
+    for kind in task.counterfactuals:
+        made = []
+        for seed in (0, 1):
+            with scrambled(seed):
+                state = global_states()
+                made.append(task.counterfactual(kind, batch, stream(0, "check", "counterfactual", kind)))
+                left_alone = global_states() == state
+            demand(left_alone, f"counterfactual {kind!r} draws from a global generator")
+        other = made[0]
+        demand(fingerprint(other) == fingerprint(made[1]), f"the same generator makes another {kind!r} the second time")
+        demand(fingerprint(batch) == before, f"counterfactual {kind!r} changes the documents it is given")
+        demand("changed" in other.labels, f"counterfactual {kind!r} has no label 'changed'")
+        kept = {name: label for name, label in other.labels.items() if name != "changed"}
+        as_before = fingerprint(Batch(batch.tokens, batch.targets, other.roles, kept)) == before
+        demand(as_before, f"counterfactual {kind!r} changes roles or labels")
+        elsewhere = (other.targets == UNSCORED) != (batch.targets == UNSCORED)
+        demand(not elsewhere.any(), f"counterfactual {kind!r} asks elsewhere {_in(elsewhere.any(1))}")
+        changed = other.labels["changed"].bool()
+        demand(bool(changed.any()), f"counterfactual {kind!r} changes none of {len(batch)} documents")
+        silent = (other.tokens != batch.tokens).any(1) != changed
+        demand(not silent.any(), f"'changed' does not say what counterfactual {kind!r} did {_in(silent)}")
+        same = (other.scored()[1] == answers).all(1) == changed
+        demand(not same.any(), f"counterfactual {kind!r} has not another answer where it is changed {_in(same)}")
+        outside = (other.tokens < 0) | (other.tokens >= task.vocab_size)
+        demand(not outside.any(), f"counterfactual {kind!r} leaves the vocabulary {_in(outside.any(1))}")
+        found = task.solve(_unanswered(other))
+        _same_answers(found, other.scored()[1], f"the solver and the targets of counterfactual {kind!r} differ")
+        said.append(f"{kind} in {float(changed.double().mean()):.0%}")
+    return ", ".join(said) or "none declared"
 
 
 def fingerprint(batch: Batch) -> str:

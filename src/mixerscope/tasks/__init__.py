@@ -2,7 +2,7 @@
 
 from mixerscope.tasks.ar import AR
 from mixerscope.tasks.atr import ATR
-from mixerscope.tasks.base import UNSCORED, Batch, Symbols, Task
+from mixerscope.tasks.base import UNSCORED, Batch, Change, Symbols, Task
 from mixerscope.tasks.baselines import guessing_baselines
 from mixerscope.tasks.export import export
 from mixerscope.tasks.grammar import Grammar, GrammarRecipe
@@ -16,6 +16,7 @@ __all__ = [
     "MQAR",
     "UNSCORED",
     "Batch",
+    "Change",
     "Grammar",
     "GrammarRecipe",
     "NGram",

@@ -47,3 +47,6 @@ class AR(Recall):
         tokens.scatter_(1, at, question).scatter_(1, at + 1, answer).scatter_(1, at[:, -1:] + 2, EOS)
         targets.scatter_(1, at, answer)
         return self._described(tokens, targets, context, asked, at[:, 0])
+
+    def _with_answer(self, tokens: Tensor, query: Tensor, answers: Tensor) -> Tensor:
+        return tokens.scatter(1, query[:, None] + 1, answers[:, None])

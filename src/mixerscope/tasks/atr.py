@@ -17,6 +17,7 @@ from mixerscope.tasks.base import (
     SPECIAL_NAMES,
     UNSCORED,
     Batch,
+    Change,
     Split,
     Symbols,
     Task,
@@ -198,12 +199,7 @@ class ATR(Task):
         last = rightmost_occurrences(forest, documents, self.rules.num_terminals)
         choices = []
         for relation in self.relations:
-            answer = related(forest, relation, left_headed=self.rules.head == "left")
-            eligible = last & (answer >= 0)
-            if relation == "sibling":
-                eligible &= last[answer]
-            query = np.flatnonzero(eligible)
-            answer = answer[query]
+            query, answer = self._eligible(forest, last, relation)
             if self.held_out:
                 held = held_out_pairs(forest.symbols[query], forest.symbols[answer], self.held_out, self.split_seed)
                 query, answer = query[held == (split == "test")], answer[held == (split == "test")]
@@ -219,6 +215,50 @@ class ATR(Task):
             np.stack([choice.query for choice in choices])[drawn, np.arange(n)],
             np.stack([choice.answer for choice in choices])[drawn, np.arange(n)],
         )
+
+    def _eligible(self, forest: Forest, last: Bools, relation: str) -> tuple[Ints, Ints]:
+        """What can be asked and its answers, `last` being who is the rightmost of his kind."""
+        answer = related(forest, relation, left_headed=self.rules.head == "left")
+        eligible = last & (answer >= 0)
+        if relation == "sibling":
+            eligible &= last[answer]
+        query = np.flatnonzero(eligible)
+        return query, answer[query]
+
+    @property
+    def counterfactuals(self) -> tuple[str, ...]:
+        return ("query",)  # other changes would have to be derived by the grammar again
+
+    def alter(self, kind: str, batch: Batch, rng: torch.Generator) -> Change:
+        """Asks another symbol of the string, with another answer, for the same relation."""
+        n, sizes = len(batch), batch.labels["length"].numpy()
+        starts, documents = np.cumsum(sizes) - sizes, np.repeat(np.arange(n), sizes)
+        column = np.arange(len(documents)) - starts[documents] + 1
+        parents = batch.labels["parents"].long().numpy()[documents, column]
+        parents = np.where(parents >= 0, parents - 1 + starts[documents], -1)
+        symbols = batch.tokens.numpy()[documents, column] - FIRST_SYMBOL
+        forest = Forest(symbols, parents, starts, sizes, np.zeros(n, dtype=np.bool_))
+        last = rightmost_occurrences(forest, documents, self.rules.num_terminals)
+        at, answers = batch.answers()
+        query_at = batch.role("query")[:, None]
+        asked = batch.tokens.gather(1, query_at)[:, 0].numpy() - FIRST_SYMBOL
+        answered = answers.numpy() - FIRST_SYMBOL
+        parts = []
+        for index, relation in enumerate(self.relations):
+            query, answer = self._eligible(forest, last, relation)
+            of = documents[query]
+            may = (batch.labels["relation"].numpy()[of] == index) & (symbols[answer] != answered[of])
+            if self.held_out:
+                held = held_out_pairs(symbols[query], symbols[answer], self.held_out, self.split_seed)
+                may &= held == held_out_pairs(asked, answered, self.held_out, self.split_seed)[of]
+            parts.append((query[may], answer[may]))
+        query, answer = (np.concatenate(each) for each in zip(*parts, strict=True))
+        order = np.argsort(query)
+        uniform = torch.rand(n, generator=rng, dtype=torch.float64).numpy()
+        choice = choose_pairs(documents, n, query[order], answer[order], lambda _: uniform)
+        new = torch.from_numpy(FIRST_SYMBOL + symbols[choice.answer])
+        tokens = batch.tokens.scatter(1, query_at, torch.from_numpy(FIRST_SYMBOL + symbols[choice.query])[:, None])
+        return Change(tokens.scatter(1, at[:, None] + 1, new[:, None]), new, torch.from_numpy(choice.possible))
 
     def _batch(self, forest: Forest, documents: Ints, wanted: Bools, relation: Ints, choice: Choice) -> Batch:
         sizes, starts = forest.sizes[wanted], forest.starts[wanted]

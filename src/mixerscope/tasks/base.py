@@ -97,6 +97,18 @@ class Batch:
         return sha.hexdigest()
 
 
+@dataclass(frozen=True)
+class Change:
+    """Documents in which one thing was changed, and what they then answer."""
+
+    tokens: Tensor
+    """[n, t]"""
+    answers: Tensor
+    """[n] tokens."""
+    possible: Tensor
+    """[n] whether the document could be changed so; where not, the rest means nothing."""
+
+
 class Task(Spec):
     """A synthetic task. Fields are its only configuration; all randomness comes from the generator passed in."""
 
@@ -199,6 +211,31 @@ class Task(Spec):
             " `answer_changes` says which a corruption left as they were"
         )
 
+    @property
+    def counterfactuals(self) -> tuple[str, ...]:
+        """Kinds of counterfactual documents whose answer is known, which `alter` makes; none by default."""
+        return ()
+
+    def counterfactual(self, kind: str, batch: Batch, rng: torch.Generator) -> Batch:
+        """The same documents, with one query each, changed to valid ones with another answer, which the targets say.
+
+        `labels["changed"]` is 1 where that was possible and 0 where the document is as it was. Roles stay the places
+        of the original, so that both documents can be patched at the same ones.
+        """
+        if kind not in self.counterfactuals:
+            raise UnknownName("counterfactual", kind, self.counterfactuals)
+        positions, answers = batch.answers()
+        change = self.alter(kind, batch, rng)
+        changed = change.possible & (change.answers != answers)
+        tokens = change.tokens.where(changed[:, None], batch.tokens)
+        answers = change.answers.where(changed, answers)
+        targets = batch.targets.scatter(1, positions[:, None], answers[:, None])
+        return Batch(tokens, targets, batch.roles, {**batch.labels, "changed": changed.long()})
+
+    def alter(self, kind: str, batch: Batch, rng: torch.Generator) -> Change:
+        """What `counterfactual` makes of documents: predicted from how they are changed, not read by `solve`."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to make the counterfactual {kind!r}")
+
     def ambiguous(self, batch: Batch) -> Tensor:
         """[n] whether a document could also mean another answer, so that no model can know; none by default."""
         return torch.zeros(len(batch), dtype=torch.bool)
@@ -241,13 +278,7 @@ def other_symbol(original: Tensor, first: int, count: int, rng: torch.Generator)
 
 def redraw_present(tokens: Tensor, drawn: Tensor, first: int, count: int, rng: torch.Generator) -> Tensor:
     """`drawn`, with symbols that stand in their document replaced by uniform ones of the class that do not."""
-    free = torch.ones(len(tokens), count, dtype=torch.bool)
-    at = tokens - first
-    of_class = (at >= 0) & (at < count)
-    # Tokens of other classes are sent to a spare column that is cut off again.
-    free = torch.cat([free, torch.ones(len(tokens), 1, dtype=torch.bool)], 1)
-    free.scatter_(1, at.where(of_class, torch.full_like(at, count)), False)
-    free = free[:, :count]
+    free = absent(tokens, first, count)
     if not bool(free.any(1).all()):
         raise UserError(f"avoid_present: some documents already hold all {count} symbols of the class")
     present = ~free.gather(1, (drawn - first)[:, None])[:, 0]
@@ -256,6 +287,21 @@ def redraw_present(tokens: Tensor, drawn: Tensor, first: int, count: int, rng: t
         drawn = drawn.clone()
         drawn[present] = first + torch.multinomial(weights, 1, generator=rng)[:, 0]
     return drawn
+
+
+def absent(tokens: Tensor, first: int, count: int) -> Tensor:
+    """[n, count] which symbols of the class [first, first + count) do not stand in a document."""
+    at = tokens - first
+    of_class = (at >= 0) & (at < count)
+    # Tokens of other classes are sent to a spare column that is cut off again.
+    free = torch.ones(len(tokens), count + 1, dtype=torch.bool)
+    free.scatter_(1, at.where(of_class, torch.full_like(at, count)), False)
+    return free[:, :count]
+
+
+def any_of(mask: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """[n, 1] a uniform column where the mask holds, and [n] whether it holds anywhere in the row."""
+    return (torch.rand(mask.shape, generator=rng) + mask).argmax(1, keepdim=True), mask.any(1)
 
 
 def distinct_rows(n: int, count: int, of: int, rng: torch.Generator) -> Tensor:

@@ -13,9 +13,11 @@ from mixerscope.tasks.base import (
     SPECIAL_NAMES,
     UNSCORED,
     Batch,
+    Change,
     Split,
     Symbols,
     Task,
+    any_of,
     split_generator,
 )
 from mixerscope.tasks.mechanisms import PAIR, RETRIEVAL
@@ -73,15 +75,8 @@ class NGram(Task):
     def sample(self, n: int, rng: torch.Generator, split: Split = "train") -> Batch:
         shown, rng = self.n - 1, split_generator(rng, split)
         text = torch.randint(self.num_symbols, (n, self.length), generator=rng)
-        windows = text.unfold(1, shown, 1)[:, :-1]  # [n, w, n - 1]: every context that has a follower
-        code = (windows * self.num_symbols ** torch.arange(shown)).sum(2)
-        # Sorted by context and then position, the last of each run is the last occurrence.
-        count = code.shape[1]
-        order = (code * count + torch.arange(count)).sort(1)
-        is_last = torch.ones(n, count, dtype=torch.bool)
-        is_last[:, :-1] = order.values[:, 1:] // count != order.values[:, :-1] // count
-        drawn = (torch.rand(n, count, generator=rng) + is_last).argmax(1, keepdim=True)
-        window = order.indices.gather(1, drawn)[:, 0]  # where the asked context begins in the text
+        code, order, is_last = self._contexts(text)
+        window = order.gather(1, any_of(is_last, rng)[0])[:, 0]  # where the asked context begins in the text
 
         tokens = torch.full((n, self.max_length), EOS)
         tokens[:, 0] = BOS
@@ -97,6 +92,41 @@ class NGram(Task):
         roles = {"key": value - 1, "value": value, "divider": at, "query": at + shown}
         occurrences = (code == code.gather(1, window[:, None])).sum(1)
         return Batch(tokens, targets, roles, {"occurrences": occurrences, "distance": at + shown - value})
+
+    def _contexts(self, text: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[n, w] a code of each context that has a follower, their order by code, and in it who is the last of his."""
+        shown = self.n - 1
+        windows = text.unfold(1, shown, 1)[:, :-1]
+        code = (windows * self.num_symbols ** torch.arange(shown)).sum(2)
+        # Sorted by context and then position, the last of each run is the last occurrence.
+        count = code.shape[1]
+        order = (code * count + torch.arange(count)).sort(1)
+        is_last = torch.ones(len(text), count, dtype=torch.bool)
+        is_last[:, :-1] = order.values[:, 1:] // count != order.values[:, :-1] // count
+        return code, order.indices, is_last
+
+    @property
+    def counterfactuals(self) -> tuple[str, ...]:
+        return ("query", "value")
+
+    def alter(self, kind: str, batch: Batch, rng: torch.Generator) -> Change:
+        tokens, shown, divider = batch.tokens, self.n - 1, self.length + 1
+        asked, answer = tokens[:, divider + 1 : divider + self.n], batch.answers()[1][:, None]
+        if kind == "query":
+            _, order, is_last = self._contexts(tokens[:, 1:divider] - FIRST_SYMBOL)
+            followers = tokens.gather(1, 1 + order + shown)
+            chosen, possible = any_of(is_last & (followers != answer), rng)
+            window, new = order.gather(1, chosen), followers.gather(1, chosen)
+            asked = tokens.gather(1, 1 + window + torch.arange(shown))
+        else:
+            # A symbol that is not in the asked context, so that it makes no later occurrence of it.
+            free = torch.ones(len(batch), self.num_symbols, dtype=torch.bool)
+            free.scatter_(1, torch.cat([asked, answer], 1) - FIRST_SYMBOL, False)
+            index, possible = any_of(free, rng)
+            new = FIRST_SYMBOL + index
+            tokens = tokens.scatter(1, batch.role("value")[:, None], new)
+        tokens = torch.cat([tokens[:, : divider + 1], asked, new, tokens[:, divider + self.n + 1 :]], 1)
+        return Change(tokens, new[:, 0], possible)
 
     def solve(self, batch: Batch) -> Tensor:
         tokens, shown = batch.tokens, self.n - 1

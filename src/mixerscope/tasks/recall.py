@@ -1,7 +1,7 @@
 """What recall tasks share: a context of key-value pairs with its difficulty knobs, solver and counterfactuals."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -16,6 +16,7 @@ from mixerscope.tasks.base import (
     SPECIAL_NAMES,
     UNSCORED,
     Batch,
+    Change,
     Split,
     Symbols,
     Task,
@@ -24,6 +25,7 @@ from mixerscope.tasks.base import (
     split_generator,
 )
 from mixerscope.tasks.mechanisms import PAIR, RETRIEVAL
+from mixerscope.tasks.recall_changes import Allowed, PairsOf, another_query, another_value, swapped_keys
 from mixerscope.tasks.split import held_out_pairs
 
 CHUNK = 16384
@@ -257,6 +259,43 @@ class Recall(Task):
         asks_for_keys = self.query == "key"
         is_key_class = asks_for_keys if symbols == "query-class" else asks_for_keys == (slot != "value")
         return (FIRST_SYMBOL, self.num_keys) if is_key_class else (FIRST_SYMBOL + self.num_keys, self.num_values)
+
+    @property
+    def counterfactuals(self) -> tuple[str, ...]:
+        keys, values = self.num_pairs - self.repeated_keys, self.num_pairs
+        has_room = self.num_values > values if self.query == "key" else self.num_keys > keys
+        return (("query", "swap-keys") if keys > 1 else ()) + (("value",) if has_room else ())
+
+    def alter(self, kind: str, batch: Batch, rng: torch.Generator) -> Change:
+        by_key, allowed = self.query == "key", self._askable_beside(batch)
+        if kind == "value":
+            question = batch.tokens.gather(1, batch.role("query")[:, None])[:, 0]
+            change = another_value(batch, *self.symbol_class("value", "slot-class"), question, allowed, rng)
+        else:
+            place = torch.arange(batch.tokens.shape[1]) < batch.role("divider")[:, None]
+            symbols, value_from = batch.tokens - FIRST_SYMBOL, self.num_keys
+            is_key = place & (symbols >= 0) & (symbols < value_from)
+            is_value = place & (symbols >= value_from) & (symbols < value_from + self.num_values)
+            pairs = PairsOf.of(batch, is_key, is_value, self.num_pairs)
+            make = another_query if kind == "query" else swapped_keys
+            change = make(batch, pairs, by_key, allowed, rng)
+        return replace(change, tokens=self._with_answer(change.tokens, batch.role("query"), change.answers))
+
+    def _askable_beside(self, batch: Batch) -> Allowed:
+        """Which questions and answers may stand in these documents: those on their side of the split."""
+
+        def held(questions: Tensor, answers: Tensor) -> Tensor:
+            return self._held_out(*((questions, answers) if self.query == "key" else (answers, questions)))
+
+        if not self.held_out:
+            return lambda questions, answers: torch.ones_like(questions, dtype=torch.bool)
+        asked = batch.tokens.gather(1, batch.role("query")[:, None])
+        side = held(asked, batch.answers()[1][:, None])
+        return lambda questions, answers: held(questions, answers) == side
+
+    def _with_answer(self, tokens: Tensor, query: Tensor, answers: Tensor) -> Tensor:
+        """The documents with the answer shown, where the task shows it."""
+        return tokens
 
     def solve(self, batch: Batch) -> Tensor:
         tokens = batch.tokens

@@ -13,9 +13,12 @@ from mixerscope.tasks.base import (
     SPECIAL_NAMES,
     UNSCORED,
     Batch,
+    Change,
     Split,
     Symbols,
     Task,
+    absent,
+    any_of,
     distinct_rows,
     split_generator,
 )
@@ -104,6 +107,15 @@ class SelectiveCopy(Task):
             "query": divider + 1 + asked[:, 0],
         }
         return Batch(tokens, targets, roles, {"index": asked[:, 0], "distance": roles["query"] - roles["value"]})
+
+    @property
+    def counterfactuals(self) -> tuple[str, ...]:
+        return ("value",)
+
+    def alter(self, kind: str, batch: Batch, rng: torch.Generator) -> Change:
+        index, possible = any_of(absent(batch.tokens, FIRST_SYMBOL, self.num_symbols), rng)
+        new = FIRST_SYMBOL + index
+        return Change(batch.tokens.scatter(1, batch.role("value")[:, None], new), new[:, 0], possible)
 
     def solve(self, batch: Batch) -> Tensor:
         tokens = batch.tokens
