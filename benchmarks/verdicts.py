@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.planted.zoo import ALL, DOCUMENTS, RETRIEVERS
 
 from benchmarks.paste import paste, table
+from mixerscope.planted.zoo import ALL, DOCUMENTS, RETRIEVERS
 from mixerscope.randomness import stream
 
 RESULTS = Path(__file__).parent / "results" / "verdicts.json"

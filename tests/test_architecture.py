@@ -31,6 +31,7 @@ ROOMS = {
     "model": 4,
     "training": 5,
     "interventions": 6,
+    "planted": 7,
     "stages": 7,
     "results": 8,
     "runnable": 8,

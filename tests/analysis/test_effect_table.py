@@ -25,10 +25,10 @@ from mixerscope.interventions import (
     verdict,
 )
 from mixerscope.model import Model
+from mixerscope.planted.models import induction_transformer
 from mixerscope.randomness import construction, stream
 from mixerscope.tasks import AR
 from tests.interventions.homemade import SITES, HomeMade
-from tests.planted.models import induction_transformer
 
 TASK = AR(num_pairs=3, num_keys=6, num_values=6)
 

@@ -13,8 +13,8 @@ from mixerscope.artifacts.effects import SHARE, EffectTable
 from mixerscope.interventions import Cell, Effects, Grid, PairSettings, effect_table, interchange, make_pairs, verdict
 from mixerscope.interventions.plan import full_plan, plan_grid
 from mixerscope.model import Model
-from tests.planted.models import conv_recurrence, induction_transformer, lagged_induction
-from tests.planted.zoo import ALL, DOCUMENTS, TASK, Planted
+from mixerscope.planted.models import conv_recurrence, induction_transformer, lagged_induction
+from mixerscope.planted.zoo import ALL, DOCUMENTS, TASK, Planted
 
 SLOTS = ("key", "value")
 

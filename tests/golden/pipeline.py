@@ -9,13 +9,13 @@ from mixerscope.artifacts import Emergence, Scores, SelfTest, Verdicts
 from mixerscope.artifacts.effects import METRICS, SHARE, EffectTable
 from mixerscope.machine import CPU
 from mixerscope.model import Model
+from mixerscope.planted.models import induction_transformer
+from mixerscope.planted.zoo import TASK
 from mixerscope.registry import MIXERS, STAGES, TASKS
 from mixerscope.spec import ModelSpec, RunSpec, TrainSpec
 from mixerscope.stages import Cohort, Done
 from mixerscope.training import train_cohort
 from tests.golden.pins import Maker, Pinned, built_in, component_makers, double_precision, generator, mean_abs
-from tests.planted.models import induction_transformer
-from tests.planted.zoo import TASK
 
 TRAININGS: dict[str, dict[str, Any]] = {
     "cosine": {"train": {"weight_decay": 0.1}},

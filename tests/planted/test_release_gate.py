@@ -7,7 +7,7 @@ import pytest
 from benchmarks import intervals, verdicts
 from benchmarks.paste import DOCS, pasted
 
-from tests.planted.zoo import ALL
+from mixerscope.planted.zoo import ALL
 
 
 def recorded(path: Path):

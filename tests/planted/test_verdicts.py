@@ -7,8 +7,7 @@ import pytest
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions import Cell, PairSettings, interchange, make_pairs, plan_grid, verdict
 from mixerscope.model import build_model
-from mixerscope.spec import ModelSpec
-from tests.planted.models import (
+from mixerscope.planted.models import (
     conv_recurrence,
     direct_retriever,
     induction_transformer,
@@ -17,7 +16,9 @@ from tests.planted.models import (
     split_induction,
     two_routes,
 )
-from tests.planted.zoo import ALL, MIXED, RETRIEVERS, SHAMS, TASK, Planted
+from mixerscope.planted.zoo import ALL, MIXED, RETRIEVERS, SHAMS, TASK, Planted
+from mixerscope.randomness import stream
+from mixerscope.spec import ModelSpec
 
 SEEDS = range(2)
 
@@ -124,6 +125,32 @@ def test_a_model_that_does_not_read_the_query_is_refused(planted: Planted):
     found = planted.judge(planted.build(planted.task, 0), ("query",))["query"]
     assert found.mechanism == "not retrieval"
     assert "corrupting the query lowers the likelihood by 0.000 only" in found.reason
+
+
+def follows(planted: Planted) -> dict[str, float]:
+    """How often the model gives the answer that a counterfactual has, by kind."""
+    model, batch = planted.build(planted.task, 0), planted.task.sample(200, stream(0, "follows"))
+    shares = {}
+    for kind in planted.task.counterfactuals:
+        other = planted.task.counterfactual(kind, batch, stream(1, "follows", kind))
+        other = other[other.labels["changed"].bool()]
+        position, answer = other.answers()
+        said = model(other.tokens, position[:, None])[:, 0].argmax(-1)
+        shares[kind] = (said == answer).float().mean().item()
+    return shares
+
+
+@pytest.mark.parametrize("planted", [*RETRIEVERS, *MIXED], ids=by_name)
+def test_models_that_retrieve_follow_every_counterfactual(planted: Planted):
+    assert follows(planted) == {"query": 1.0, "swap-keys": 1.0, "value": 1.0}
+
+
+def test_every_sham_fails_to_follow_what_it_does_not_read():
+    memoriser, reader, both = (follows(planted) for planted in SHAMS)
+    assert memoriser == {"query": 1.0, "swap-keys": 0.0, "value": 0.0}
+    assert reader == {"query": 0.0, "swap-keys": 0.0, "value": 1.0}
+    # The key that comes to the third pair is the one whose value is the new answer, and that value it knows by heart.
+    assert both == {"query": 0.0, "swap-keys": 1.0, "value": 0.0}
 
 
 def test_a_grid_that_lacks_a_cell_is_refused():

@@ -2,16 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from mixerscope.artifacts import Verdict
 from mixerscope.interventions import PairSettings, interchange, make_pairs, verdict
 from mixerscope.model import Model
-from mixerscope.randomness import stream
-from mixerscope.tasks import AR
-from tests.planted.models import (
-    FixedMapAR,
-    ThirdPairAR,
-    ThirdPairFixedMapAR,
+from mixerscope.planted.models import (
     conv_recurrence,
     convolution_before_attention,
     direct_retriever,
@@ -23,8 +19,11 @@ from tests.planted.models import (
     split_induction,
     two_routes,
 )
+from mixerscope.planted.tasks import FixedMapAR, ThirdPairAR, ThirdPairFixedMapAR
+from mixerscope.randomness import stream
+from mixerscope.tasks import AR
 
-SIZE = {"num_pairs": 4, "num_keys": 8, "num_values": 8}
+SIZE: dict[str, Any] = {"num_pairs": 4, "num_keys": 8, "num_values": 8}
 TASK = AR(**SIZE)
 DOCUMENTS = 64
 

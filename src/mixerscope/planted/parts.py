@@ -1,0 +1,126 @@
+"""Mixers that do one thing, for models written by hand; known to specs once `mixerscope.planted` is imported."""
+
+import torch
+from torch import Tensor, nn
+
+from mixerscope.mixers import Mixer, Move
+from mixerscope.mixers.attention import Attention
+from mixerscope.mixers.ops.short_conv import ShortConv
+from mixerscope.registry import register
+from mixerscope.sites import Site
+from mixerscope.spec import Architecture, LayerSpec
+
+
+@register("mixer", "planted/recall")
+class PlantedRecall(Mixer):
+    """A short convolution that brings key and value together `lag` steps after the key, and a linear recurrence."""
+
+    moves = (Move("short convolution", "conv_out"), Move("recurrence", "recall_out"))
+
+    def __init__(self, width: int, *, lag: int = 2) -> None:
+        super().__init__()
+        self.conv = ShortConv(2 * width, lag + 1, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.conv_out = Site()  # [b, t, 2d]: the token `lag` before, the token after that one
+        self.recall_out = Site()  # [b, t, d]
+
+    def forward(self, x: Tensor) -> Tensor:
+        pair = self.conv_out(self.conv(torch.cat([x, x], -1)))
+        k, v = pair.chunk(2, -1)
+        past = torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).tril()
+        weights = torch.einsum("btd,bsd->bts", x, k) * past
+        return self.out(self.recall_out(torch.einsum("bts,bsd->btd", weights, v)))
+
+    def state_size(self, length: int) -> int:
+        width = self.out.in_features
+        return width * width + 2 * 2 * width
+
+
+@register("mixer", "planted/late_recall")
+class LateRecall(PlantedRecall):
+    """The same, three steps after the key, where no role stands."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, lag=3)
+
+
+@register("mixer", "planted/fused_recall")
+class FusedRecall(Mixer):
+    """The same computation with nothing to look at inside."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        k = torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1)
+        past = torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).tril()
+        return self.out((torch.einsum("btd,bsd->bts", x, k) * past) @ x)
+
+    def state_size(self, length: int) -> int:
+        return self.out.in_features**2 + self.out.in_features
+
+
+@register("mixer", "planted/two_routes")
+class TwoRoutes(Mixer):
+    """Attention and direct recall side by side."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.attention = Attention(width)
+        self.recall = FusedRecall(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x) + self.recall(x)
+
+    def state_size(self, length: int) -> int:
+        return self.attention.state_size(length) + self.recall.state_size(length)
+
+
+@register("mixer", "planted/lag")
+class PlantedLag(Mixer):
+    """A short convolution that brings the token `lag` back and the one after it to one place."""
+
+    moves = (Move("short convolution", "conv_out"),)
+
+    def __init__(self, width: int, *, lag: int = 1) -> None:
+        super().__init__()
+        self.conv = ShortConv(2 * width, lag + 1, bias=False)
+        self.out = nn.Linear(2 * width, width, bias=False)
+        self.conv_out = Site()  # [b, t, 2d]: the token `lag` back, the one after it
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.conv_out(self.conv(torch.cat([x, x], -1))))
+
+    def state_size(self, length: int) -> int:
+        return self.conv.weight.numel()
+
+
+@register("mixer", "planted/each_alone")
+class EachAlone(Mixer):
+    """A linear map of each position: moves nothing, and adds nothing where its weights are zero."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(x)
+
+    def state_size(self, length: int) -> int:
+        return 0
+
+
+@register("architecture", "planted/pattern")
+class PlantedPattern(Architecture):
+    """Bare blocks: no norm, no MLP, one named mixer per layer."""
+
+    mixers: tuple[str, ...]
+    heads: int = 1
+    lag: int = 1
+    short_conv: int = 0
+
+    def layer(self, index: int) -> LayerSpec:
+        name = self.mixers[index]
+        options = {"attention": {"heads": self.heads}, "planted/lag": {"lag": self.lag}}.get(name, {})
+        return LayerSpec(mixer=name, mlp=False, norm="none", options=options, short_conv=self.short_conv)
