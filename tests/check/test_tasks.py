@@ -294,13 +294,28 @@ class AsksElsewhere(ByItself):
         return replace(made, targets=made.targets.roll(1, 1))
 
 
+class Counting(Sound):
+    def states(self, batch):
+        return {"position": torch.arange(batch.tokens.shape[1]).expand_as(batch.tokens)}
+
+
+class OneStateForAll(Counting):
+    def states(self, batch):
+        return {"position": super().states(batch)["position"][:, 0]}
+
+
+class StatesThatAreNoLabels(Counting):
+    def states(self, batch):
+        return {"position": super().states(batch)["position"] / 2}
+
+
 def refused(task):
     # Some of these draw from the global generators, which is what they are refused for.
     with scrambled(0):
         return {result.name: result.detail for result in check_task(task) if not result.passed}
 
 
-@pytest.mark.parametrize("task", [Sound, Predicting])
+@pytest.mark.parametrize("task", [Sound, Predicting, Counting])
 def test_the_sound_ones_pass_every_property(task):
     results = check_task(task)
     assert [result.name for result in results] == list(TASK_PROPERTIES)
@@ -351,6 +366,8 @@ def test_every_task_and_preset_of_ours_passes(name):
         (Unmarked, "counterfactuals", "'value' has no label 'changed'"),
         (MovesRoles, "counterfactuals", "'value' changes roles or labels"),
         (AsksElsewhere, "counterfactuals", "'value' asks elsewhere in 200 of 200"),
+        (OneStateForAll, "states", "'position' has the shape [200], the documents [200, 6]"),
+        (StatesThatAreNoLabels, "states", "'position' is torch.float32"),
     ],
 )
 def test_a_broken_task_fails_exactly_where_it_is_broken(task, property_, detail):

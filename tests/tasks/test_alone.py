@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+from weakref import WeakKeyDictionary
 
 import polars
 import pytest
 
 from mixerscope.errors import UserError
-from mixerscope.tasks import AR, ATR, NGram, SelectiveCopy, export, guessing_baselines
+from mixerscope.tasks import AR, ATR, NGram, SelectiveCopy, baselines, export, guessing_baselines
 from mixerscope.tasks.baselines import ceiling
 from mixerscope.tasks.render import document, explanation, pieces, tree_lines
 from tests.tasks.every import PRESETS, generator, task_of
@@ -35,6 +36,32 @@ def test_baselines_find_what_can_be_guessed():
     root = accuracies(ATR.preset("paper"))["position only"]
     assert root.rule == "the token 2 before the query"
     assert 0.3 < root.accuracy < 0.6
+
+
+def test_guessing_is_the_best_of_the_baselines():
+    task = AR(num_pairs=4, num_keys=8, num_values=8)
+    assert task.guessing() == max(guess.accuracy for guess in guessing_baselines(task))
+    assert AR(num_pairs=1).guessing() == 1.0
+    assert task.guessing() == pytest.approx(1 / 4, abs=0.04)
+
+
+def test_guessing_is_worked_out_once_for_the_same_settings_and_again_for_others(monkeypatch):
+    made = []
+    monkeypatch.setattr(baselines, "_BEST", WeakKeyDictionary())
+    monkeypatch.setattr(baselines, "guessing_baselines", lambda task: made.append(task) or guessing_baselines(task))
+    task = NGram(length=8, num_symbols=4)
+    assert task.guessing() == task.guessing() == NGram(length=8, num_symbols=4).guessing()
+    assert len(made) == 1
+    # What is copied with other fields shares no answer, however it was copied.
+    for other in (task.changed(num_symbols=6), task.model_copy(update={"num_symbols": 5})):
+        assert other.guessing() == max(guess.accuracy for guess in guessing_baselines(other))
+    assert len(made) == 3
+    assert task.model_dump() == NGram(length=8, num_symbols=4).model_dump()
+
+
+def test_tasks_have_no_state_labels_unless_they_say_so():
+    task = AR(num_pairs=2)
+    assert task.states(task.sample(2, generator(0))) == {}
 
 
 def test_ceiling_is_below_one_where_strings_have_several_derivations():

@@ -25,6 +25,7 @@ TASK_PROPERTIES: dict[str, Callable[[TaskSubject], str]] = {
     "corruption": properties.corruption,
     "avoid_present": properties.avoid_present,
     "counterfactuals": properties.counterfactuals,
+    "states": properties.states,
 }
 """Each returns what was measured, or raises; `PropertyViolated` carries what was seen instead."""
 

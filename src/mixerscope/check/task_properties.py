@@ -263,6 +263,17 @@ def counterfactuals(subject: TaskSubject) -> str:
     return ", ".join(said) or "none declared"
 
 
+def states(subject: TaskSubject) -> str:
+    """State labels are whole numbers, one for each position."""
+    batch = subject.asked_once
+    found = subject.single.states(batch)
+    for name, labels in found.items():
+        shape, expected = list(labels.shape), list(batch.tokens.shape)
+        demand(shape == expected, f"state {name!r} has the shape {shape}, the documents {expected}")
+        demand(labels.dtype == torch.int64, f"state {name!r} is {labels.dtype}, expected torch.int64")
+    return ", ".join(found) or "none declared"
+
+
 def fingerprint(batch: Batch) -> str:
     """Hash of everything in a batch, labels included."""
     labels = {f"label {name}": label for name, label in batch.labels.items()}

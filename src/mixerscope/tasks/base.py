@@ -240,6 +240,16 @@ class Task(Spec):
         """[n] whether a document could also mean another answer, so that no model can know; none by default."""
         return torch.zeros(len(batch), dtype=torch.bool)
 
+    def states(self, batch: Batch) -> Mapping[str, Tensor]:
+        """Name to [n, t] what there is to know at each position, such as the state of an automaton; none by default."""
+        return {}
+
+    def guessing(self) -> float:
+        """The best accuracy that is had without solving the task; what a model has to beat to show anything."""
+        from mixerscope.tasks.baselines import best_guess  # which imports this module
+
+        return best_guess(self)
+
     def answer_changes(self, batch: Batch) -> Tensor:
         """[n] whether a corrupted document no longer has the answer to its first query that its targets say."""
         return self.read_answers(batch)[:, 0] != batch.scored()[1][:, 0]
