@@ -213,6 +213,7 @@ def _show_task(console: Console, name: str) -> None:
         "vocabulary": f"{task.vocab_size:,} tokens",
         "longest document": f"{task.max_length} tokens",
         "slots that can be corrupted": ", ".join(task.slots),
+        "counterfactuals with a known answer": ", ".join(task.single_query().counterfactuals),
         "roles": ", ".join(batch.roles),
         "labels": ", ".join(batch.labels),
     }
