@@ -29,7 +29,8 @@ from mixerscope.interventions import (
     verdict,
 )
 from mixerscope.interventions.batching import Batching, batching
-from mixerscope.interventions.resume import Resumption
+from mixerscope.interventions.resume import Resumed
+from mixerscope.interventions.runner import Unedited
 from mixerscope.model import Model, build_model
 from mixerscope.spec import ModelSpec
 from mixerscope.stages.emergence import observe
@@ -148,7 +149,9 @@ def test_what_only_rounding_spoils_elsewhere_is_judged_in_strict_arithmetic(monk
         found = test(tester, site)
         return found if tester.plain.device.type == "cpu" else replace(found, identity_exact=False)
 
+    look = selftest.Tester.first_looks
     monkeypatch.setattr(selftest.Tester, "test", rounding)
+    monkeypatch.setattr(selftest.Tester, "first_looks", lambda *given: 0 * look(*given))
     with a_device_elsewhere():
         [site] = interchange(sent(model), PAIRS, plan).self_test.sites
     assert strict == [DEVICE.type, "cpu"]
@@ -215,15 +218,15 @@ def test_a_pass_that_does_not_fit_is_made_in_halves(models: int, monkeypatch):
     cohort = [make("attention", seed) for seed in range(models)]
     plan = plan_grid(cohort[0], PAIRS, ["blocks.0.resid_pre", "blocks.1.mixer.q"])
     want = [interchange(model, PAIRS, plan) for model in cohort]
-    edited, sizes = Resumption.edited, []
+    edited, sizes = Resumed.edited, []
 
-    def small(base: Resumption, site: str, positions: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    def small(runner: Resumed, base: Unedited, site: str, positions: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         sizes.append(len(positions) // len(base.tokens))
         if sizes[-1] > 1:
             raise torch.OutOfMemoryError
-        return edited(base, site, positions, value)
+        return edited(runner, base, site, positions, value)
 
-    monkeypatch.setattr(Resumption, "edited", small)
+    monkeypatch.setattr(Resumed, "edited", small)
     for found, expected in zip(grids_or_failures(cohort, PAIRS, plan), want, strict=True):
         assert isinstance(found, Grid)
         assert_equal(found, expected)

@@ -4,7 +4,6 @@ from mixerscope.interventions.adapt import Adapted, adapt
 from mixerscope.interventions.attribution import ApproximationError, Attribution, attribution_patching
 from mixerscope.interventions.cache import activations, logit_lens
 from mixerscope.interventions.check_model import ModelCheck, check_model
-from mixerscope.interventions.cohort import grids_or_failures, interchange_cohort
 from mixerscope.interventions.edits import (
     EDITS,
     Add,
@@ -18,7 +17,14 @@ from mixerscope.interventions.edits import (
     Zero,
 )
 from mixerscope.interventions.effects import METRICS, Effects
-from mixerscope.interventions.engine import Grid, Measured, interchange, unedited_effects
+from mixerscope.interventions.engine import (
+    Grid,
+    Measured,
+    grids_or_failures,
+    interchange,
+    interchange_cohort,
+    unedited_effects,
+)
 from mixerscope.interventions.pairs import Pairs, PairSettings, make_pairs
 from mixerscope.interventions.paths import Edge, PathGrid, patch_paths
 from mixerscope.interventions.plan import (

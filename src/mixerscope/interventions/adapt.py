@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from mixerscope.errors import UnknownName, UserError
-from mixerscope.interventions.resume import Resumption, run_and_record, swap
 from mixerscope.model import at_positions
-from mixerscope.sites import Site, edit
+from mixerscope.sites import Site
 
 _PLACE = re.compile(r"(?P<path>[^:\[\]]+)(:(?P<side>input|output))?(\[(?P<element>\w+)\])?")
 
@@ -101,32 +100,6 @@ class Adapted(nn.Module):
                 )
             found = self._find_logits(self._call(self.foreign, tokens))
         return found if read is None or self.head is not None else at_positions(found, read)
-
-
-class WholePass(Resumption):
-    """A foreign module cannot be resumed: every edit is a whole forward pass."""
-
-    model: Adapted
-
-    def __init__(self, model: Adapted, tokens: Tensor, read: Tensor) -> None:
-        self.model, self.tokens, self.read = model, tokens, read
-        self.layers = []
-        self.cache = {}
-
-    def run(self, sites: list[str]) -> None:
-        self.logits, self.cache = run_and_record(self.model, self.tokens, self.read, sites)
-
-    def no_path(self, site: str, positions: Tensor) -> str | None:
-        after = positions > (self.read if positions.dim() == 1 else self.read[:, None])
-        return "the position comes after the one that is read" if bool(after.all()) else None
-
-    def same_swap(self, source: Resumption, site: str, positions: Tensor, *, by_value: bool) -> str:
-        return site
-
-    def edited(self, site: str, positions: Tensor, value: Tensor) -> Tensor:
-        repeats = len(positions) // len(self.tokens)
-        with edit(self.model, {site: lambda x: swap(x, positions, value)}):
-            return self.model(self.tokens.repeat(repeats, 1), self.read.repeat(repeats)[:, None])[:, 0]
 
 
 def _put(root: nn.Module, name: str, site: Site) -> None:

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mixerscope.artifacts.self_test import SelfTest, SiteTest
-from mixerscope.errors import MixerscopeError, SelfTestFailed, SiteFiredAgain, SiteNeverFired, UserError
+from mixerscope.errors import UserError
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.cache import evaluating
-from mixerscope.interventions.resume import pick, swap
-from mixerscope.interventions.selftest import moves, noise_for, tolerance_for
-from mixerscope.sites import edit, record
+from mixerscope.interventions.selftest import Tester
+from mixerscope.interventions.subjects import Foreign
 from mixerscope.tasks import Batch
 
 
@@ -59,65 +57,20 @@ def check_model(model: Adapted, documents: Tensor | Batch) -> ModelCheck:
         raise UserError(f"tokens must be [documents, at least 3 positions], not {list(tokens.shape)}")
     with evaluating(model), torch.inference_mode():
         checker = _Checker(model, tokens)
-        sites = tuple(Finding(name, checker.site(name).complaint) for name in model.places)
+        sites = tuple(checker.site(name) for name in model.places)
         return ModelCheck(sites, (*checker.head(), *checker.residual()))
-
-
-def self_test_whole(model: Adapted, tokens: Tensor, sites: list[str]) -> SelfTest:
-    """The same checks of the named sites as the self-test of a grid; raises `SelfTestFailed` for the first bad one."""
-    checker = _Checker(model, tokens)
-    tests: list[SiteTest] = []
-    for site in sites:
-        found = checker.site(site)
-        if found.complaint is not None:
-            raise SelfTestFailed(f"site {site!r} cannot be trusted: {found.complaint}")
-        tests.append(found.test)
-    return SelfTest(tuple(tests), len(tokens), checker.tolerance)
-
-
-@dataclass(frozen=True)
-class _Tested:
-    test: SiteTest
-    complaint: str | None
 
 
 class _Checker:
     def __init__(self, model: Adapted, tokens: Tensor) -> None:
         self.model, self.tokens = model, tokens
-        self.plain = model(tokens)
-        if self.plain.shape[:2] != tokens.shape:
-            raise UserError(
-                f"the logits have shape {list(self.plain.shape)}; they must be [documents, positions, symbols]"
-            )
-        self.tolerance = tolerance_for(self.plain)
-        self.found: dict[str, Tensor] = {}
+        self.subject = Foreign(model, tokens)
+        self.plain, self.tester = self.subject.plain, Tester(self.subject)
+        self.tolerance = self.tester.tolerance
 
-    def site(self, name: str) -> _Tested:
-        silent = SiteTest(name, False, False, False, False, float("inf"))
-        try:
-            with record(self.model, [name]) as found:
-                self.model(self.tokens)
-        except SiteNeverFired:
-            place = self.model.places[name]
-            return _Tested(silent, f"it never fires: the forward pass does not call {place.path!r} (a fused path?)")
-        except SiteFiredAgain:
-            return _Tested(silent, "it fires more than once in a forward pass")
-        except MixerscopeError as error:
-            return _Tested(silent, str(error))
-        x = found[name]
-        if x.shape[:2] != self.tokens.shape:
-            wanted = f"[{self.tokens.shape[0]} documents, {self.tokens.shape[1]} positions, ...]"
-            return _Tested(silent, f"it holds {list(x.shape)}, not {wanted}")
-        self.found[name] = x
-        count, length = self.tokens.shape
-        # Another position in every document, never the first: something must lie before it.
-        positions = 1 + (length // 3 + torch.arange(count, device=self.tokens.device)) % (length - 1)
-        same = self._written(name, positions, pick(x, positions))
-        noise = noise_for(x, name, 1.0)
-        moved = self._written(name, positions, pick(x, positions) + noise)
-        later, earlier = (bool(x) for x in moves(moved, self.plain, positions))
-        test = SiteTest(name, True, torch.equal(same, self.plain), later, earlier, 0.0)
-        return _Tested(test, test.failure(self.tolerance))
+    def site(self, name: str) -> Finding:
+        _, complaint = self.tester.judged(name)
+        return Finding(name, complaint)
 
     def head(self) -> Iterator[Finding]:
         """Running the head at one position must give what it gives there among all."""
@@ -133,7 +86,7 @@ class _Checker:
 
     def residual(self) -> Iterator[Finding]:
         """Every identity whose sites are all named and sound."""
-        numbers = sorted({int(name.split(".")[1]) for name in self.found if name.startswith("blocks.")})
+        numbers = sorted({int(name.split(".")[1]) for name in self.subject.found if name.startswith("blocks.")})
         yield from self._identity("blocks.0.resid_pre", "embed")
         for i in numbers:
             block = f"blocks.{i}"
@@ -146,13 +99,11 @@ class _Checker:
             yield from self._identity(f"blocks.{i + 1}.resid_pre", f"{block}.resid_post")
 
     def _identity(self, whole: str, *parts: str) -> Iterator[Finding]:
-        if all(name in self.found for name in (whole, *parts)):
-            total = torch.stack([self.found[part] for part in parts]).sum(0)
-            yield Finding(f"{whole} = {' + '.join(parts)}", _difference(total, self.found[whole], self.tolerance))
-
-    def _written(self, name: str, positions: Tensor, value: Tensor) -> Tensor:
-        with edit(self.model, {name: lambda x: swap(x, positions, value)}):
-            return self.model(self.tokens)
+        if all(name in self.subject.found for name in (whole, *parts)):
+            total = torch.stack([self.subject.found[part] for part in parts]).sum(0)
+            yield Finding(
+                f"{whole} = {' + '.join(parts)}", _difference(total, self.subject.found[whole], self.tolerance)
+            )
 
 
 def _difference(found: Tensor, expected: Tensor, tolerance: float) -> str | None:

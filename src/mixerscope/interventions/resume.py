@@ -9,8 +9,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from mixerscope.interventions.runner import AFTER, Standing, Unedited
 from mixerscope.interventions.states import STATE, is_state, mixer_of, read_states, run_from_states
-from mixerscope.model import Model
+from mixerscope.model import Block, Model
 from mixerscope.sites import edit, record
 
 _POINTWISE = ("mixer_out", "resid_mid", "mlp_in", "mlp_out", "resid_post")
@@ -67,71 +68,61 @@ def same_edit(site: str, depth: int) -> str:
     return f"blocks.{layer}.{name}"
 
 
-def stand_ins(sites: Iterable[str], depth: int) -> set[str]:
-    """Sites that may run in place of the named ones, the edits being the same."""
-    later = {same_edit(site, depth) for site in sites}
-    added = {split_site(site)[0] for site in later if site.endswith((".mixer_out", ".mlp_out"))}
-    return later | {same_edit(f"blocks.{layer}.resid_post", depth) for layer in added}
+class Resumed:
+    """The runner of our own models: on from the edit."""
 
+    def __init__(self, model: Model) -> None:
+        self.model, self.layers = model, model.layers()
 
-class Resumption:
-    """One unedited run over some documents, and the means to run on from any edit of it."""
-
-    def __init__(self, model: Model, tokens: Tensor, read: Tensor) -> None:
-        self.model, self.read = model, read
-        self.layers = model.layers()
-        self.tokens = tokens
-        self.logits: Tensor
-        self.cache: dict[str, Tensor] = {}
-
-    def run(self, sites: list[str]) -> None:
-        """The unedited run; keeps the named sites beside the residual stream."""
+    def run(self, tokens: Tensor, read: Tensor, sites: Iterable[str]) -> Unedited:
+        """The unedited run; keeps the residual stream beside the named sites."""
         stream = {
             f"blocks.{i}.{name}"
             for i, block in enumerate(self.layers)
             for name in ("resid_pre", "resid_mid", "resid_post")
             if name != "resid_mid" or block.mlp is not None
         }
-        self.logits, self.cache = run_and_record(self.model, self.tokens, self.read, sorted(stream | set(sites)))
+        return Unedited(tokens, read, *run_and_record(self.model, tokens, read, sorted(stream | set(sites))))
 
-    def no_path(self, site: str, positions: Tensor) -> str | None:
-        """Why an edit at this site and these positions cannot reach the logits that are read, or None."""
+    def no_path(self, site: str, standing: Standing) -> str | None:
         layer, name = split_site(site)
-        read = self.read if positions.dim() == 1 else self.read[:, None]
-        if name == STATE and bool((positions >= read).all()):
+        if name == STATE and standing.none_before:
             return "the state after that position is not carried on to the one that is read"
-        if bool((positions > read).all()):
-            return "the position comes after the one that is read"
-        last = layer == len(self.layers) - 1
-        if last and name in _POINTWISE and not bool((positions == read).any()):
+        if standing.all_after:
+            return AFTER
+        if layer == len(self.layers) - 1 and name in _POINTWISE and not standing.some_at:
             return "no mixer follows that could carry it to the position that is read"
         return None
 
-    def same_swap(self, source: "Resumption", site: str, positions: Tensor, *, by_value: bool) -> str:
-        """The site where swapping in the source's activation at these positions is the same edit, perhaps this one.
+    def added_to(self, site: str) -> str | None:
+        layer, name = split_site(same_edit(site, len(self.layers)))
+        stream = {"mixer_out": "resid_pre", "mlp_out": "resid_mid"}.get(name)
+        return None if stream is None else f"blocks.{layer}.{stream}"
 
-        With `by_value` what the two runs hold counts too: `mixer_out` is added to `resid_pre` and `mlp_out` to
-        `resid_mid`; where both agree on that, the sum is the source's as well.
-        """
-        site = same_edit(site, len(self.layers))
-        layer, name = split_site(site)
-        added_to = {"mixer_out": "resid_pre", "mlp_out": "resid_mid"}.get(name)
-        if added_to is None or not by_value:
-            return site
-        stream = f"blocks.{layer}.{added_to}"
-        if not torch.equal(pick(source.cache[stream], positions), pick(self.cache[stream], positions)):
-            return site
-        return same_edit(f"blocks.{layer}.resid_post", len(self.layers))
+    def stand_in(self, site: str, added_to_same: bool) -> str:
+        """By `same_edit`; and where both documents agree on what `mixer_out` or `mlp_out` is added to, the sum is the
+        twin's as well."""
+        depth = len(self.layers)
+        later = same_edit(site, depth)
+        if self.added_to(site) is None or not added_to_same:
+            return later
+        return same_edit(f"blocks.{split_site(later)[0]}.resid_post", depth)
 
-    def edited(self, site: str, positions: Tensor, value: Tensor) -> Tensor:
-        """Logits [r n, v] after writing value at positions: the n documents, r edits of each.
+    def stand_ins(self, sites: Iterable[str]) -> set[str]:
+        return {self.stand_in(site, known) for site in sites for known in (False, True)}
 
-        Positions are [r n] with value [r n, ...], or [r n, p] with value [r n, p, ...].
-        """
-        return self.model.read_out(self.leaves(site, positions, value))
+    def edited(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:
+        return self.model.read_out(_Onwards(self.layers, base).leaves(site, positions, value))
+
+
+class _Onwards:
+    """From an edit of one unedited run to what leaves the last block."""
+
+    def __init__(self, layers: list[Block], base: Unedited) -> None:
+        self.layers, self.tokens, self.read, self.cache = layers, base.tokens, base.read, base.cache
 
     def leaves(self, site: str, positions: Tensor, value: Tensor) -> Tensor:
-        """What leaves the last block at the position that is read [r n, d], the edit in place as in `edited`."""
+        """[r n, d] at the position that is read, with value [r n, p, ...] at positions [r n, p]."""
         layer, name = split_site(site)
         repeats = len(positions) // len(self.tokens)
         block = self.layers[layer]

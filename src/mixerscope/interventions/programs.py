@@ -1,0 +1,186 @@
+"""What a grid runs on each of its models: functions of a model and of tensors that give tensors, and do nothing else.
+
+They may run on stacked weights (`Members.map`), so nothing here decides by a number and nothing is written down
+elsewhere. Which cells the tensors belong to is worked out around them (`measure`), once for all models.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mixerscope.artifacts.effects import Cell
+from mixerscope.interventions.adapt import Adapted
+from mixerscope.interventions.edits import Here
+from mixerscope.interventions.effects import Distribution, Effects, rivals_or_runner_up
+from mixerscope.interventions.pairs import Pairs
+from mixerscope.interventions.resume import Resumed, pick
+from mixerscope.interventions.runner import Runner, Standing, Unedited
+from mixerscope.interventions.schedule import Run, Schedule, Scheduler
+from mixerscope.interventions.whole_pass import WholePass
+from mixerscope.model import Model
+
+Everyone = dict[tuple[str, str, str, str], Tensor]
+"""By slot, direction, site and role: what the documents that run hold there, [all documents, p, ...]."""
+Program = Callable[..., Any]
+
+
+def runner_of(model: Model | Adapted) -> Runner:
+    """On from the edit in our own models, the whole pass again in a foreign module."""
+    return WholePass(model) if isinstance(model, Adapted) else Resumed(model)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some documents, where the models are."""
+
+    pairs: Pairs
+    rows: slice
+    """Which of all documents these are."""
+    roles: Sequence[str]
+
+    @cached_property
+    def answers(self) -> tuple[Tensor, Tensor]:
+        return self.pairs.original.answers()
+
+    @cached_property
+    def places(self) -> dict[str, Tensor]:
+        """By role, [n, p]."""
+        return {role: self.pairs.places(role) for role in self.roles}
+
+    @cached_property
+    def standings(self) -> dict[str, Standing]:
+        """By role."""
+        if not self.places:
+            return {}
+        # On the CPU, in one go: a GPU would be waited for at each of these questions.
+        places = torch.cat([*self.places.values()], 1).cpu().split([at.shape[1] for at in self.places.values()], 1)
+        read = self.answers[0].cpu()
+        return {role: Standing.of(at, read) for role, at in zip(self.places, places, strict=True)}
+
+
+class Ran(NamedTuple):
+    """An unedited run, as programs hand it on; outside of them every tensor has the models in front."""
+
+    logits: Tensor
+    """[n, v]"""
+    cache: dict[str, Tensor]
+    """By site, [n, t, ...]."""
+    rivals: Tensor
+    """[n] the symbols that the answers are compared with."""
+    row: Tensor
+    """[1, metrics, n] what is measured of it."""
+
+
+class Programs:
+    """The programs of a plan over some documents."""
+
+    def __init__(self, scheduler: Scheduler, chunk: Chunk) -> None:
+        self.scheduler, self.chunk = scheduler, chunk
+        self.read, self.answers = chunk.answers
+
+    def unedited(self, tokens: Tensor, rivals: Tensor | None) -> Program:
+        """Gives `Ran`."""
+
+        def program(model: Model | Adapted) -> Ran:
+            run = runner_of(model).run(tokens, self.read, self.scheduler.sites)
+            found = rivals_or_runner_up(rivals, run.logits, self.answers)
+            return Ran(run.logits, dict(run.cache), found, Effects.of(run.logits, self.answers, found).table()[None])
+
+        return program
+
+    def compare(self, asked: Mapping[str, list[str]]) -> Program:
+        """For each position of the roles asked about at each site: whether two runs hold the same bits there, in all
+        documents."""
+        at = {site: torch.cat([self.chunk.places[role] for role in roles], 1) for site, roles in asked.items()}
+
+        def program(model: Model | Adapted, one: dict[str, Tensor], other: dict[str, Tensor]) -> Tensor:
+            equal = [pick(one[site], places) == pick(other[site], places) for site, places in at.items()]
+            return torch.cat([flags.reshape(*flags.shape[:2], -1).all(2).all(0) for flags in equal])
+
+        return program
+
+    def values(self, cells: Sequence[Cell]) -> Program:
+        """For cells that are more than a swap: what each writes [n, p, ...], and [cells] whether that is there."""
+        by_site: dict[str, list[Cell]] = {}
+        for cell in cells:
+            by_site.setdefault(cell.site, []).append(cell)
+
+        def program(
+            model: Model | Adapted, base: dict[str, Tensor], source: dict[str, Tensor], everyone: Everyone
+        ) -> tuple[list[Tensor], Tensor]:
+            found: dict[Cell, tuple[Tensor, Tensor]] = {}
+            for site, group in by_site.items():
+                # All roles are picked together: one by one, a GPU would wait for the next request most of the time.
+                at = [self.chunk.places[cell.role] for cell in group]
+                sizes = [part.shape[1] for part in at]
+                there = pick(base[site], torch.cat(at, 1)).split(sizes, 1)
+                twin = pick(source[site], torch.cat(at, 1)).split(sizes, 1)
+                for cell, now, other in zip(group, there, twin, strict=True):
+                    value = self._value(cell, now, other, everyone)
+                    found[cell] = value, (value == now).all()
+            return [found[cell][0] for cell in cells], torch.stack([found[cell][1] for cell in cells])
+
+        return program
+
+    def _value(self, cell: Cell, there: Tensor, twin: Tensor, everyone: Everyone) -> Tensor:
+        known = everyone.get((cell.slot, cell.direction, cell.site, cell.role))
+        here = Here(cell.site, cell.role, there, twin, self.chunk.rows, known)
+        value = self.scheduler.edits[cell.edit].value(here)
+        if cell.head < 0:
+            return value
+        h = cell.head  # [n, p, h, ...]: the other heads stay as they are
+        return torch.cat([there[:, :, :h], value[:, :, h : h + 1], there[:, :, h + 1 :]], 2)
+
+    def effects(self, tokens: Tensor, schedule: Schedule, others: Sequence[Cell]) -> Program:
+        """[1 + runs, metrics, n]: the unedited run, and every run of the schedule. `others`: cells that have values."""
+
+        def program(
+            model: Model | Adapted,
+            logits: Tensor,
+            base: dict[str, Tensor],
+            source: dict[str, Tensor],
+            rivals: Tensor,
+            values: list[Tensor],
+        ) -> Tensor:
+            runner, unedited = runner_of(model), Unedited(tokens, self.read, logits, base)
+            expected = Distribution.of(logits)
+            tables = [Effects.of(logits, self.answers, rivals).table()[None]]
+            by_cell = dict(zip(others, values, strict=True))
+            for together in schedule.passes:
+                places = torch.cat([self.chunk.places[run.cell.role] for run in together])
+                written = self._written(together, places, source, by_cell)
+                found = edited_in_parts(runner, unedited, together[0].site, places, written)
+                found = found.unflatten(0, (len(together), len(tokens)))
+                tables.append(Effects.of(found, self.answers, rivals, expected).table())
+            return torch.cat(tables)
+
+        return program
+
+    def _written(
+        self, together: Sequence[Run], places: Tensor, source: Mapping[str, Tensor], values: Mapping[Cell, Tensor]
+    ) -> Tensor:
+        """[r n, p, ...] what the runs of a pass write at places [r n, p]."""
+        twins = source[together[0].site]
+        if not any(run.cell in values for run in together):
+            rows = torch.arange(len(twins), device=twins.device).repeat(len(together))
+            return twins[rows[:, None], places]
+        roles = self.chunk.places
+        return torch.cat([values[c] if (c := run.cell) in values else pick(twins, roles[c.role]) for run in together])
+
+
+def edited_in_parts(runner: Runner, base: Unedited, site: str, places: Tensor, values: Tensor) -> Tensor:
+    """`runner.edited`, in halves where a GPU has no room for all edits at once: some mixers need more than others."""
+    try:
+        return runner.edited(base, site, places, values)
+    except torch.OutOfMemoryError:
+        edits = len(places) // len(base.tokens)
+        if edits == 1:
+            raise
+    # Out here, where the error no longer holds on to what was computed.
+    half = edits // 2 * len(base.tokens)
+    parts = ((places[:half], values[:half]), (places[half:], values[half:]))
+    return torch.cat([edited_in_parts(runner, base, site, *part) for part in parts])

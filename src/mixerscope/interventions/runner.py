@@ -1,0 +1,75 @@
+"""How edits are run: what the engine asks of a model, whoever wrote it.
+
+There are two ways: our own models run on from the edit (`resume.Resumed`), a foreign module runs from its tokens again
+(`whole_pass.WholePass`). A runner keeps nothing of a run, so that it can be used on stacked weights as on plain ones.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from torch import Tensor
+
+AFTER = "the position comes after the one that is read"
+
+
+@dataclass(frozen=True)
+class Unedited:
+    """One run over n documents of which nothing is edited."""
+
+    tokens: Tensor
+    """[n, t]"""
+    read: Tensor
+    """[n] the position of each document where the answer is read."""
+    logits: Tensor
+    """[n, v] there."""
+    cache: Mapping[str, Tensor]
+    """By site: [n, t, ...]."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How the positions of a role lie to those that are read, over some documents: all that a proof needs of them."""
+
+    positions: int
+    """In each document."""
+    all_after: bool
+    none_before: bool
+    some_at: bool
+
+    @classmethod
+    def of(cls, positions: Tensor, read: Tensor) -> Self:
+        """From positions [n, p] and read [n]."""
+        ahead = positions - read[:, None]
+        return cls(positions.shape[1], bool((ahead > 0).all()), bool((ahead >= 0).all()), bool((ahead == 0).any()))
+
+
+class Runner(Protocol):
+    """One model: how its edits are run, and what is known of them without running."""
+
+    def run(self, tokens: Tensor, read: Tensor, sites: Iterable[str]) -> Unedited:
+        """The unedited run; keeps the named sites, and what `edited` and `stand_in` need beside them."""
+        ...
+
+    def edited(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:
+        """Logits [r n, v] after writing value [r n, p, ...] at positions [r n, p]: the n documents, r edits of each."""
+        ...
+
+    def no_path(self, site: str, standing: Standing) -> str | None:
+        """Why an edit at this site and such positions cannot reach the logits that are read, or None."""
+        ...
+
+    def added_to(self, site: str) -> str | None:
+        """The site of the stream that what is swapped in there is added to, if that is all that becomes of it."""
+        ...
+
+    def stand_in(self, site: str, added_to_same: bool) -> str:
+        """The site where swapping in the twin's activation is the same edit, as late as possible; perhaps this one.
+
+        `added_to_same`: both documents hold the same at `added_to(site)`.
+        """
+        ...
+
+    def stand_ins(self, sites: Iterable[str]) -> set[str]:
+        """Sites that may run in place of the named ones."""
+        ...
