@@ -58,7 +58,8 @@ class Members:
         with ExitStack() as stack:
             for model in self.models:
                 stack.enter_context(evaluating(model))
-            stack.enter_context(torch.inference_mode())
+            # Inference mode is the faster one, but not all that a stack runs is promised to work in it.
+            stack.enter_context(torch.inference_mode() if len(self) == 1 else torch.no_grad())
             yield
 
     def map(self, program: Callable[..., Any], *own: Any) -> Any:
