@@ -110,8 +110,8 @@ def test_a_share_has_the_interval_that_the_table_has():
     [
         ({}, "induction", ""),
         ({"min_documents": 65}, "undetermined", "64 documents are too few (needed: 65)"),
-        ({"min_gap": 0.9999}, "not retrieval", "(needed: 0.9999)"),
-        ({"min_gap": 0.9999, "solves": 0.99}, "not learned", "(needed: 0.9999)"),
+        ({"min_gap": 0.9999}, "not retrieval", "above 0.9999)"),
+        ({"min_gap": 0.9999, "solves": 0.99}, "not learned", "above 0.9999)"),
         ({"carries": 0.99999}, "undetermined", "no role alone carries the information"),
     ],
 )

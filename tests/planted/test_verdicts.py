@@ -59,7 +59,7 @@ def test_every_sham_is_refused(planted: Planted, slots: tuple[str, ...]):
     for slot, found in planted.judge(planted.build(planted.task, 0), slots).items():
         assert (found.mechanism, found.route) == ("not retrieval", ()), slot
         assert "100% of the documents are answered" in found.reason
-        assert "by 0.000 only" in found.reason, "and never by -0.000"
+        assert "by 0.000 [0.000, 0.000] only" in found.reason, "and never by -0.000"
 
 
 def test_copying_a_value_without_its_key_is_refused_though_only_the_value_was_corrupted():
@@ -124,7 +124,7 @@ def test_what_the_query_says_is_used_where_it_stands(planted: Planted):
 def test_a_model_that_does_not_read_the_query_is_refused(planted: Planted):
     found = planted.judge(planted.build(planted.task, 0), ("query",))["query"]
     assert found.mechanism == "not retrieval"
-    assert "corrupting the query lowers the likelihood by 0.000 only" in found.reason
+    assert "corrupting the query lowers the likelihood by 0.000 [0.000, 0.000] only" in found.reason
 
 
 def follows(planted: Planted) -> dict[str, float]:
