@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 import mixerscope
+from mixerscope.registry import ARCHITECTURES, OBJECTIVES, STAGES, TASKS
+from mixerscope.spec import LayerSpec, ModelSpec, RunSpec, TrainSpec
 
 NAMES = """
 AR ATR Batch Cell Cohort Done Edge EffectTable Impossible InitRule JsonArtifact MQAR Machine Mechanism Mixer Model Move
@@ -42,3 +44,12 @@ def test_every_public_name_has_a_description():
 
 def test_types_travel_with_the_package():
     assert (Path(mixerscope.__file__).parent / "py.typed").is_file()
+
+
+def test_every_field_of_a_spec_has_a_description():
+    specs: list[type] = [RunSpec, ModelSpec, TrainSpec, LayerSpec]
+    for registry in (TASKS, STAGES, ARCHITECTURES, OBJECTIVES):
+        specs += [registry.load(name) for name in registry.names()]
+    for spec in [*specs, mixerscope.PairSettings, mixerscope.Rules, mixerscope.Sweep]:
+        for name, field in spec.model_fields.items():
+            assert field.description, f"{spec.__name__}.{name}"

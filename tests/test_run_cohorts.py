@@ -240,7 +240,7 @@ def test_progress_speaks_of_the_best_member(tmp_path):
     assert list(dict.fromkeys(told[0] for told in seen)) == ["train", "patch", "judge"]
 
 
-def test_weights_of_another_precision_are_taken_apart_in_single_precision(together):
+def test_weights_of_another_precision_are_patched_in_single_precision(together):
     model = together[0].model()
     half = {name: weight.to(torch.bfloat16) for name, weight in model.state_dict().items()}
     model.load_state_dict(half)

@@ -79,9 +79,9 @@ def expected(grid: Grid, cell: Cell, metric: str):
     for i in range(len(grid.pairs)):
         moved = {}
         for role in grid.pairs.original.roles:
-            rival = grid.cells[replace(cell, role=role)]
-            if rival.status != "invalid":
-                change = rival.effects.likelihood[i] - (corrupted if restores else original)[i]
+            other = grid.cells[replace(cell, role=role)]
+            if other.status != "invalid":
+                change = other.effects.likelihood[i] - (corrupted if restores else original)[i]
                 moved[role] = change if restores else -change
         best = max(moved, key=lambda role: moved[role])
         wins.append(best == cell.role and bool(moved[best] > 0))
@@ -100,7 +100,7 @@ def test_every_row_is_the_number_by_its_definition():
         assert list(own) == [*METRICS, SHARE, *([BEST] if takes_part else [])], cell
         for metric, row in own.items():
             if metric == BEST and cell.edit == "zero":
-                continue  # it has no rivals there
+                continue  # it has no counterfactuals there
             want = expected(GRID, cell, metric)
             assert (row["n"], row["status"]) == (9, GRID.cells[cell].status)
             if want is None:

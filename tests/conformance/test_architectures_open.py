@@ -1,4 +1,4 @@
-"""Every architecture can be taken apart: all of its sites pass the self-test, and every cell of its grid is settled."""
+"""Every architecture can be patched: all of its sites pass the self-test, and every cell of its grid is settled."""
 
 import pytest
 

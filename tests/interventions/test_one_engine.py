@@ -138,7 +138,7 @@ def test_what_is_the_same_in_one_model_only_has_the_bits_of_its_unedited_run():
     for cell, measured in blinded.cells.items():
         assert (measured.status, measured.reason) == ("same", SAME)
         unedited = blinded.corrupted["key"] if cell.direction == "restore" else blinded.original
-        for metric in ("likelihood", "logit", "kl"):  # rivals are those of the corrupted run
+        for metric in ("likelihood", "logit", "kl"):  # counterfactuals are those of the corrupted run
             assert torch.equal(getattr(measured.effects, metric), getattr(unedited, metric)), cell
 
 

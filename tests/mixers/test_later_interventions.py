@@ -1,4 +1,4 @@
-"""The mixers that came after the paper can be taken apart, fresh or stirred, behind a short convolution."""
+"""The mixers that came after the paper can be patched, fresh or stirred, behind a short convolution."""
 
 import pytest
 import torch

@@ -22,7 +22,7 @@ class Here:
     base: Tensor
     """[n, p, ...] what is there in the documents that run."""
     source: Tensor
-    """[n, p, ...] what is there in their twins."""
+    """[n, p, ...] what is there in the other documents of their pairs."""
     documents: slice
     """Which of all documents these are."""
     everyone: Tensor | None = None
@@ -49,7 +49,7 @@ class Edit(ABC):
 
 @dataclass(frozen=True)
 class Swap(Edit):
-    """The twin's activation: the interchange intervention."""
+    """The other document's activation: the patch, or interchange intervention."""
 
     def value(self, here: Here) -> Tensor:
         return here.source

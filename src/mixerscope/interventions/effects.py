@@ -22,20 +22,22 @@ class Effects:
     logit: Tensor
     """Its logit."""
     logit_difference: Tensor
-    """Its logit minus that of its rival; see `rivals_or_runner_up`."""
+    """Its logit minus that of the counterfactual's answer; see `counterfactual_or_runner_up`."""
     kl: Tensor
     """KL(unedited run || this run) over the vocabulary, in nats; zero for the unedited run itself."""
 
     @staticmethod
     def of(
-        logits: Tensor, answers: Tensor, rivals: Tensor | None = None, unedited: "Distribution | None" = None
+        logits: Tensor, answers: Tensor, counterfactuals: Tensor | None = None, unedited: "Distribution | None" = None
     ) -> "Effects":
-        """From logits [..., n, v], answers [n], rivals [n] (default: the runner-up) and what the unedited run says."""
+        """From logits [..., n, v], answers [n], counterfactual answers [n] (default: the runner-up), and what the
+        unedited run says."""
         log_p = log_probabilities(logits)
         answers = answers.expand(logits.shape[:-1])
         logit = _of_symbol(logits, answers)
         likelihood = _of_symbol(log_p, answers).exp()
-        rivals = runner_up(logits, answers) if rivals is None else rivals.expand(logits.shape[:-1])
+        shape = logits.shape[:-1]
+        counterfactuals = runner_up(logits, answers) if counterfactuals is None else counterfactuals.expand(shape)
         if unedited is None:
             kl = torch.zeros_like(likelihood)
         else:
@@ -45,7 +47,7 @@ class Effects:
             likelihood,
             answer_correct(logits, answers).to(torch.float32),
             logit,
-            logit - _of_symbol(logits, rivals),
+            logit - _of_symbol(logits, counterfactuals),
             kl,
         )
 
@@ -106,13 +108,13 @@ def _of_symbol(x: Tensor, symbols: Tensor) -> Tensor:
     return x.gather(-1, symbols.unsqueeze(-1)).squeeze(-1)
 
 
-def rivals_or_runner_up(rivals: Tensor | None, corrupted: Tensor, answers: Tensor) -> Tensor:
+def counterfactual_or_runner_up(counterfactuals: Tensor | None, corrupted: Tensor, answers: Tensor) -> Tensor:
     """[n] the symbol each answer is compared with, one per document, the same for every edit.
 
     It is the answer that the corrupted document has. Where that document has none, or still has the original answer,
     it is the wrong symbol that the unedited run over the corrupted document (logits [n, v]) finds most likely.
     """
     found = runner_up(corrupted, answers)
-    if rivals is None:
+    if counterfactuals is None:
         return found
-    return torch.where((rivals == UNSCORED) | (rivals == answers), found, rivals)
+    return torch.where((counterfactuals == UNSCORED) | (counterfactuals == answers), found, counterfactuals)

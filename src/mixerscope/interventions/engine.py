@@ -14,7 +14,7 @@ from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.batching import batching, device_of
 from mixerscope.interventions.cache import evaluating
 from mixerscope.interventions.edits import Edit, find_edit
-from mixerscope.interventions.effects import Effects, non_finite, rivals_or_runner_up
+from mixerscope.interventions.effects import Effects, counterfactual_or_runner_up, non_finite
 from mixerscope.interventions.measure import Key, Measurement
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.pairs import Pairs
@@ -190,7 +190,7 @@ def unedited_effects(
             parts[ORIGINAL].append(Effects.of(model(chunk.original.tokens, read[:, None])[:, 0], answers).cpu())
             for slot, documents in chunk.corrupted.items():
                 logits = model(documents.tokens, read[:, None])[:, 0]
-                rivals = rivals_or_runner_up(chunk.rivals.get(slot), logits, answers)
-                parts[slot].append(Effects.of(logits, answers, rivals).cpu())
+                counterfactuals = counterfactual_or_runner_up(chunk.counterfactuals.get(slot), logits, answers)
+                parts[slot].append(Effects.of(logits, answers, counterfactuals).cpu())
     joined = {name: Effects.join(effects) for name, effects in parts.items()}
     return joined.pop(ORIGINAL), joined

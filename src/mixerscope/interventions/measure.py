@@ -100,7 +100,7 @@ class Measurement:
         original: Ran = members.map(programs.unedited(pairs.original.tokens, None))
         found.add_unedited(ORIGINAL, original.row)
         for slot, batch in pairs.corrupted.items():
-            changed: Ran = members.map(programs.unedited(batch.tokens, pairs.rivals.get(slot)))
+            changed: Ran = members.map(programs.unedited(batch.tokens, pairs.counterfactuals.get(slot)))
             found.add_unedited(corrupted(slot), changed.row)
             agreed = self._agreed(members, programs, slot, original, changed)
             for direction in self.scheduler.directions(slot):
@@ -114,7 +114,7 @@ class Measurement:
                 program = programs.effects(
                     (batch if restoring else pairs.original).tokens, schedule, self.scheduler.others(cells)
                 )
-                table = members.map(program, base.logits, base.cache, source.cache, changed.rivals, values)
+                table = members.map(program, base.logits, base.cache, source.cache, changed.counterfactuals, values)
                 found.add_edited(schedule, table, idle)
         return found
 

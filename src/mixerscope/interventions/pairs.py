@@ -58,7 +58,7 @@ class Pairs:
     original: Batch
     corrupted: Mapping[str, Batch]
     """By slot; targets stay those of the original."""
-    rivals: Mapping[str, Tensor] = field(default_factory=dict)
+    counterfactuals: Mapping[str, Tensor] = field(default_factory=dict)
     """By slot: [n] the answer that the corrupted document has, `UNSCORED` where it has none."""
     slots: tuple[str, ...] = ()
     """Those to patch; left out, all. The others are corrupted only to see whether the model reads them."""
@@ -81,7 +81,7 @@ class Pairs:
                 self,
                 original=self.original[part],
                 corrupted={slot: batch[part] for slot, batch in self.corrupted.items()},
-                rivals={slot: rivals[part] for slot, rivals in self.rivals.items()},
+                counterfactuals={slot: answers[part] for slot, answers in self.counterfactuals.items()},
             )
 
     def to(self, device: torch.device) -> "Pairs":
@@ -90,7 +90,7 @@ class Pairs:
             self,
             original=self.original.to(device),
             corrupted={slot: batch.to(device) for slot, batch in self.corrupted.items()},
-            rivals={slot: rivals.to(device) for slot, rivals in self.rivals.items()},
+            counterfactuals={slot: answers.to(device) for slot, answers in self.counterfactuals.items()},
         )
 
     def places(self, role: str) -> Tensor:
@@ -134,7 +134,7 @@ def make_pairs(task: Task, settings: PairSettings | None = None, data_seed: int 
     original = task.sample(settings.documents, stream(data_seed, "pairs"), "test")
     slots = settings.slots or task.slots[:1]
     corrupted: dict[str, Batch] = {}
-    rivals: dict[str, Tensor] = {}
+    counterfactuals: dict[str, Tensor] = {}
     for slot in slots:
         if slot not in task.slots:
             raise UnknownName("slot", slot, task.slots)
@@ -146,5 +146,5 @@ def make_pairs(task: Task, settings: PairSettings | None = None, data_seed: int 
     for slot, batch in corrupted.items():
         if not bool(((batch.tokens != original.tokens).sum(1) == 1).all()):
             raise AssertionError(f"corrupting {slot!r} must change exactly one token of every document")
-        rivals[slot] = task.read_answers(batch)[:, 0]
-    return Pairs(original, corrupted, rivals, slots, task.mechanisms, task.together)
+        counterfactuals[slot] = task.read_answers(batch)[:, 0]
+    return Pairs(original, corrupted, counterfactuals, slots, task.mechanisms, task.together)

@@ -1,8 +1,9 @@
 """Path patching: what one site tells another directly, and what that does to the answer.
 
-The sender receives its twin's activation. Every mixer and MLP between sender and receiver gives what it gives without
-the edit, so that only the direct path is left: the residual stream, and the rest of the component the sender stands
-in. What then arrives at the receiver is written into a run that is otherwise unedited, and the answer is read there.
+The sender receives the other document's activation. Every mixer and MLP between sender and receiver gives what it
+gives without the edit, so that only the direct path is left: the residual stream, and the rest of the component the
+sender stands in. What then arrives at the receiver is written into a run that is otherwise unedited, and the answer is
+read there.
 """
 
 from collections import defaultdict
@@ -17,7 +18,7 @@ from mixerscope.artifacts.self_test import SelfTest
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.cache import evaluating
-from mixerscope.interventions.effects import Distribution, Effects, rivals_or_runner_up
+from mixerscope.interventions.effects import Distribution, Effects, counterfactual_or_runner_up
 from mixerscope.interventions.engine import Measured, join_chunks
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.interventions.plan import editable_sites
@@ -128,14 +129,14 @@ def _measure(model: Model, pairs: Pairs, edges: list[Edge], order: list[str]) ->
     found: list[tuple[Edge | str, Measured]] = [("original", Measured(Effects.of(original[1], answers)))]
     for slot, batch in pairs.corrupted.items():
         corrupted = batch.tokens, *run(batch.tokens)
-        rivals = rivals_or_runner_up(pairs.rivals.get(slot), corrupted[1], answers)
-        found.append((f"corrupted {slot}", Measured(Effects.of(corrupted[1], answers, rivals))))
+        counterfactuals = counterfactual_or_runner_up(pairs.counterfactuals.get(slot), corrupted[1], answers)
+        found.append((f"corrupted {slot}", Measured(Effects.of(corrupted[1], answers, counterfactuals))))
         for direction, base, source in (("restore", corrupted, original), ("break", original, corrupted)):
             tokens, plain, cache = base
             for edge in edges:
                 if (edge.slot, edge.direction) != (slot, direction):
                     continue
-                unedited = Effects.of(plain, answers, rivals)
+                unedited = Effects.of(plain, answers, counterfactuals)
                 if order.index(edge.receiver) < order.index(edge.sender):
                     found.append((edge, Measured(unedited, "no path", BEFORE)))
                     continue
@@ -146,7 +147,7 @@ def _measure(model: Model, pairs: Pairs, edges: list[Edge], order: list[str]) ->
                     continue
                 with edit(model, {edge.receiver: lambda x, at=places, value=arrived: swap(x, at, value)}):
                     logits = model(tokens, read[:, None])[:, 0]
-                effects = Effects.of(logits, answers, rivals, Distribution.of(plain))
+                effects = Effects.of(logits, answers, counterfactuals, Distribution.of(plain))
                 found.append((edge, Measured(effects)))
     return found
 

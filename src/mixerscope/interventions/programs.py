@@ -15,7 +15,7 @@ from torch import Tensor
 from mixerscope.artifacts.effects import Cell
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.edits import Here
-from mixerscope.interventions.effects import Distribution, Effects, rivals_or_runner_up
+from mixerscope.interventions.effects import Distribution, Effects, counterfactual_or_runner_up
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.interventions.resume import Resumed, pick
 from mixerscope.interventions.runner import Runner, Standing, Unedited
@@ -69,7 +69,7 @@ class Ran(NamedTuple):
     """[n, v]"""
     cache: dict[str, Tensor]
     """By site, [n, t, ...]."""
-    rivals: Tensor
+    counterfactuals: Tensor
     """[n] the symbols that the answers are compared with."""
     row: Tensor
     """[1, metrics, n] what is measured of it."""
@@ -82,12 +82,12 @@ class Programs:
         self.scheduler, self.chunk = scheduler, chunk
         self.read, self.answers = chunk.answers
 
-    def unedited(self, tokens: Tensor, rivals: Tensor | None) -> Program:
+    def unedited(self, tokens: Tensor, counterfactuals: Tensor | None) -> Program:
         """Gives `Ran`."""
 
         def program(model: Model | Adapted) -> Ran:
             run = runner_of(model).run(tokens, self.read, self.scheduler.sites)
-            found = rivals_or_runner_up(rivals, run.logits, self.answers)
+            found = counterfactual_or_runner_up(counterfactuals, run.logits, self.answers)
             return Ran(run.logits, dict(run.cache), found, Effects.of(run.logits, self.answers, found).table()[None])
 
         return program
@@ -118,17 +118,17 @@ class Programs:
                 at = [self.chunk.places[cell.role] for cell in group]
                 sizes = [part.shape[1] for part in at]
                 there = pick(base[site], torch.cat(at, 1)).split(sizes, 1)
-                twin = pick(source[site], torch.cat(at, 1)).split(sizes, 1)
-                for cell, now, other in zip(group, there, twin, strict=True):
+                others = pick(source[site], torch.cat(at, 1)).split(sizes, 1)
+                for cell, now, other in zip(group, there, others, strict=True):
                     value = self._value(cell, now, other, everyone)
                     found[cell] = value, (value == now).all()
             return [found[cell][0] for cell in cells], torch.stack([found[cell][1] for cell in cells])
 
         return program
 
-    def _value(self, cell: Cell, there: Tensor, twin: Tensor, everyone: Everyone) -> Tensor:
+    def _value(self, cell: Cell, there: Tensor, other: Tensor, everyone: Everyone) -> Tensor:
         known = everyone.get((cell.slot, cell.direction, cell.site, cell.role))
-        here = Here(cell.site, cell.role, there, twin, self.chunk.rows, known)
+        here = Here(cell.site, cell.role, there, other, self.chunk.rows, known)
         value = self.scheduler.edits[cell.edit].value(here)
         if cell.head < 0:
             return value
@@ -143,19 +143,19 @@ class Programs:
             logits: Tensor,
             base: dict[str, Tensor],
             source: dict[str, Tensor],
-            rivals: Tensor,
+            counterfactuals: Tensor,
             values: list[Tensor],
         ) -> Tensor:
             runner, unedited = runner_of(model), Unedited(tokens, self.read, logits, base)
             expected = Distribution.of(logits)
-            tables = [Effects.of(logits, self.answers, rivals).table()[None]]
+            tables = [Effects.of(logits, self.answers, counterfactuals).table()[None]]
             by_cell = dict(zip(others, values, strict=True))
             for together in schedule.passes:
                 places = torch.cat([self.chunk.places[run.cell.role] for run in together])
                 written = self._written(together, places, source, by_cell)
                 found = edited_in_parts(runner, unedited, together[0].site, places, written)
                 found = found.unflatten(0, (len(together), len(tokens)))
-                tables.append(Effects.of(found, self.answers, rivals, expected).table())
+                tables.append(Effects.of(found, self.answers, counterfactuals, expected).table())
             return torch.cat(tables)
 
         return program
@@ -164,12 +164,12 @@ class Programs:
         self, together: Sequence[Run], places: Tensor, source: Mapping[str, Tensor], values: Mapping[Cell, Tensor]
     ) -> Tensor:
         """[r n, p, ...] what the runs of a pass write at places [r n, p]."""
-        twins = source[together[0].site]
+        sources = source[together[0].site]
         if not any(run.cell in values for run in together):
-            rows = torch.arange(len(twins), device=twins.device).repeat(len(together))
-            return twins[rows[:, None], places]
+            rows = torch.arange(len(sources), device=sources.device).repeat(len(together))
+            return sources[rows[:, None], places]
         roles = self.chunk.places
-        return torch.cat([values[c] if (c := run.cell) in values else pick(twins, roles[c.role]) for run in together])
+        return torch.cat([values[c] if (c := run.cell) in values else pick(sources, roles[c.role]) for run in together])
 
 
 def edited_in_parts(runner: Runner, base: Unedited, site: str, places: Tensor, values: Tensor) -> Tensor:

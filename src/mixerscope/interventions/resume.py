@@ -56,9 +56,9 @@ def run_and_record(
 
 
 def same_edit(site: str, depth: int) -> str:
-    """The site where swapping in the twin's activation at a position is the same edit, as late as possible.
+    """The site where swapping in the other document's activation at a position is the same edit, as late as possible.
 
-    From `resid_mid` to the end of the block no position sees another, so a twin's `resid_mid` becomes its
+    From `resid_mid` to the end of the block no position sees another, so the other's `resid_mid` becomes its
     `resid_post` whatever else was edited, and its `mlp_in` its `mlp_out`; where a block ends, the next begins.
     """
     layer, name = split_site(site)
@@ -101,7 +101,7 @@ class Resumed:
 
     def stand_in(self, site: str, added_to_same: bool) -> str:
         """By `same_edit`; and where both documents agree on what `mixer_out` or `mlp_out` is added to, the sum is the
-        twin's as well."""
+        other's as well."""
         depth = len(self.layers)
         later = same_edit(site, depth)
         if self.added_to(site) is None or not added_to_same:

@@ -64,7 +64,7 @@ class Runner(Protocol):
         ...
 
     def stand_in(self, site: str, added_to_same: bool) -> str:
-        """The site where swapping in the twin's activation is the same edit, as late as possible; perhaps this one.
+        """The site where writing the other document's activation is the same edit, as late as possible.
 
         `added_to_same`: both documents hold the same at `added_to(site)`.
         """

@@ -69,7 +69,7 @@ class Scheduler:
         return [cell for cell in cells if not self.is_swap(cell)]
 
     def is_swap(self, cell: Cell) -> bool:
-        """Whether the cell writes all that the twin has there: then names and twins alone say what it does."""
+        """Whether the cell writes all that the other document has there: then names alone say what it does."""
         return cell.edit == SWAP and cell.head < 0 and isinstance(self.edits[cell.edit], Swap)
 
     def compared(self, slot: str, standings: Mapping[str, Standing]) -> dict[str, list[str]]:

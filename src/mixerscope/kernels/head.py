@@ -1,5 +1,5 @@
 # pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportCallIssue=false
-"""The head and its loss as Triton kernels: the twins of the two operators in `training/head.py`.
+"""The head and its loss as Triton kernels: the counterparts of the two operators in `training/head.py`.
 
 A program holds a block of rows of one model and walks over a part of the vocabulary, some tokens at a time; logits
 are made from the table where they are needed, forward and backward, and never written out. What the parts contribute

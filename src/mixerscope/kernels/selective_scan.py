@@ -1,4 +1,4 @@
-"""The selective scan as Triton kernels: the twins of the two operators in `mixers/ops/selective_scan.py`.
+"""The selective scan as Triton kernels: the counterparts of the two operators in `mixers/ops/selective_scan.py`.
 
 A program holds the state of one document and a block of channels, [channels, n], and walks over the positions. The
 forward pass keeps the state after every few positions only; the backward pass walks back in the same strides, makes

@@ -116,9 +116,13 @@ class PlantedPattern(Architecture):
     """Bare blocks: no norm, no MLP, one named mixer per layer."""
 
     mixers: tuple[str, ...]
+    """Of the layers, in order."""
     heads: int = 1
+    """Of those mixers that have heads."""
     lag: int = 1
+    """How many positions back a planted mixer looks."""
     short_conv: int = 0
+    """Kernel of a convolution in front of each mixer; 0 for none."""
 
     def layer(self, index: int) -> LayerSpec:
         name = self.mixers[index]

@@ -15,7 +15,9 @@ class LayerSpec(Spec):
     """One block of the backbone."""
 
     mixer: str
+    """Its name; `mixerscope ls mixers`."""
     options: dict[str, Any] = {}
+    """Of the mixer; `mixerscope show NAME` lists them."""
     mlp: bool | None = None
     """Whether an MLP follows the mixer; None means what the mixer's paper does."""
     norm: Literal["layer", "rms", "none"] | None = None
@@ -40,6 +42,7 @@ class Pattern(Architecture):
     """The layers you list, again and again."""
 
     layers: tuple[LayerSpec, ...] = Field(min_length=1)
+    """Blocks, from the first on, as objects with `mixer` and what else is not that mixer's default."""
 
     @field_validator("layers")
     @classmethod
@@ -56,7 +59,9 @@ class AlternatingBaseConv(Architecture):
     kernels: tuple[Kernel, ...] = Field(default=(3, "long"), min_length=1)
     """`["long"]` alone gives long convolutions in every layer."""
     filter_length: PositiveInt = 1024
+    """Positions that a long filter is made for."""
     train_time_features: bool = True
+    """Whether the filter's features of time are trained, as the published code does."""
 
     def layer(self, index: int) -> LayerSpec:
         return _base_conv(self.kernels[index % len(self.kernels)], self.filter_length, self.train_time_features)
@@ -66,9 +71,13 @@ class Based(Architecture):
     """Based (Arora et al. 2024): gated convolution in even layers, Taylor linear attention in odd ones."""
 
     kernel: Kernel = 3
+    """Width of the convolution, or `long`."""
     feature_dim: PositiveInt = 8
+    """Of keys and queries before their Taylor features."""
     filter_length: PositiveInt = 1024
+    """Positions that a long filter is made for."""
     train_time_features: bool = True
+    """Whether the filter's features of time are trained, as the published code does."""
 
     def layer(self, index: int) -> LayerSpec:
         if index % 2 == 0:

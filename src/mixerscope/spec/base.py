@@ -12,7 +12,7 @@ from mixerscope.errors import UserError, nearest
 class Spec(BaseModel):
     """A frozen value whose fields are its only configuration; an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -102,7 +102,9 @@ class ModelSpec(Spec):
     architecture: str
     """A mixer's name, or the name of a layer pattern; `mixerscope ls architectures`."""
     width: int = Field(default=64, ge=1, le=2**16)
+    """Of the residual stream."""
     layers: int = Field(default=2, ge=1, le=2**10)
+    """Blocks, one after the other."""
     options: dict[str, Any] = {}
     """Options of the architecture; `mixerscope show NAME` lists them."""
     positions: Literal["learned", "none"] = "none"
@@ -152,18 +154,25 @@ class TrainSpec(Spec):
     """Of the trainer; raised when what it computes or a default here changes."""
 
     steps: PositiveInt = 50_016
+    """Updates of the weights."""
     batch_size: PositiveInt = 32
+    """Documents in one of them."""
     documents: PositiveInt = 100_032
     """Training documents, made once and read in order, again and again."""
     lr: PositiveFloat = 1e-3
+    """The largest learning rate."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """How the learning rate falls to zero after it has risen, or that it does not."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the steps over which the learning rate rises from zero."""
     weight_decay: NonNegativeFloat = 0.0
+    """Of AdamW."""
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     """`tf32`: float32 whose matrix products are rounded to 10 bits on a GPU. `bfloat16`: weights and moments too."""
     eval_every: PositiveInt = 1000
+    """Steps between two evaluations on dev documents."""
     eval_documents: PositiveInt = 320
+    """Dev documents."""
     stop_at_accuracy: float | None = Field(default=None, gt=0, le=1)
     """Ends training at the first evaluation on the dev set that reaches this accuracy."""
     objective: Annotated[Any, BeforeValidator(_load_objective), PlainSerializer(_dump_objective)] = None

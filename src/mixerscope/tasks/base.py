@@ -166,7 +166,7 @@ class Task(Spec):
         """First token and number of tokens of the class from which `corrupt` draws for a slot."""
 
     def single_query(self) -> "Task":
-        """The same task with one query per document, on which models are evaluated and taken apart."""
+        """The same task with one query per document, on which models are evaluated and patched."""
         return self
 
     def batches(

@@ -33,7 +33,9 @@ class MQAR(Recall):
     }
 
     num_pairs: PositiveInt = 8
+    """Key-value pairs in a document."""
     num_queries: PositiveInt = 8
+    """Queries among the fillers."""
     length: PositiveInt = 64
     """Tokens in a document."""
     power: float = Field(default=0.1, gt=0)

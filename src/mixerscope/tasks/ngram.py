@@ -48,6 +48,7 @@ class NGram(Task):
     length: PositiveInt = 64
     """Symbols of the text."""
     num_symbols: int = Field(default=32, ge=2)
+    """Symbols that a text is drawn from."""
 
     @model_validator(mode="after")
     def _is_possible(self) -> Any:
