@@ -169,6 +169,36 @@ def test_judge_names_mechanisms_again_with_other_rules_and_keeps_both(cli, finis
     assert cli("report", "runs")[0] == 0
 
 
+def test_a_page_shows_verdicts_by_the_rules_one_asks_for(cli, finished):
+    assert cli("report", "runs", "--set", "carries=0.7")[0] == 0
+    assert len(list(finished.glob("judge-*"))) == 2
+    assert "0.7" in (finished.parent / "report.html").read_text()
+
+
+def test_the_spec_of_a_finished_run_can_be_run_again_with_something_changed(cli, finished):
+    code, _, _ = cli("run", finished / "spec.json", "--set", "train.steps=1", "--set", "stages.patch.documents=8")
+    assert code == 0
+    other = [path for path in finished.parent.glob("attention-*") if path != finished]
+    assert len(other) == 1
+    assert json.loads((other[0] / "spec.json").read_text())["spec"]["train"]["steps"] == 1
+
+
+def test_the_mechanism_stays_in_sight_however_long_the_names_are(cli, finished, spec_file):
+    settings = [
+        "train.lr=0.5",
+        "task.num_keys=9",
+        "model.init=small_model",
+        "train.documents=12",
+        "train.eval_documents=9",
+    ]
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert cli("run", spec_file(), *words)[0] == 0
+    code, out, _ = cli("judge", "runs")
+    assert code == 0
+    assert "mechanism" in out.splitlines()[0]
+    assert out.count("not learned") == 2
+
+
 def test_judging_by_rules_that_do_not_exist_is_refused(refused, finished):
     assert "did you mean 'carries'" in refused("judge", "runs", "--set", "rules.carry=0.7")
     assert "rules.carries" in refused("judge", "runs", "--set", "rules.carries=2")
