@@ -1,6 +1,6 @@
 """Finished runs as they lie on disk. Every file is checked against its hash when it is read; no model is needed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -192,9 +192,9 @@ def load_run(path: str | Path, stages: RunSpec | Mapping[str, str] | None = None
     return RunResult(folder, None if stages is None else _with_needs(folder, stages))
 
 
-def load_runs(root: str | Path) -> Iterator[RunResult]:
+def load_runs(root: str | Path) -> list[RunResult]:
     """The finished runs in a folder, by name."""
-    return (load_run(folder.path) for folder in find_runs(Path(root)))
+    return [load_run(folder.path) for folder in find_runs(Path(root))]
 
 
 def _with_needs(folder: RunFolder, stages: Mapping[str, str]) -> dict[str, str]:
