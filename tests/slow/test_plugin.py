@@ -52,14 +52,16 @@ def test_it_passes_the_same_conformance_suite(with_plugin):
 
 
 def test_it_runs_and_is_reported_like_any_other(with_plugin, tmp_path):
-    settings = ["train.steps=3", "train.documents=16", "train.eval_documents=8", "interventions.documents=8"]
+    settings = ["train.steps=3", "train.documents=16", "train.eval_documents=8", "stages.patch.documents=8"]
     words = [word for setting in [*settings, "model.width=8"] for word in ("--set", setting)]
     ran = with_plugin("run", "--task", "my-lab/first", "--arch", "my-lab/decay", "--out", str(tmp_path), *words)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     [folder] = tmp_path.glob("my-lab-decay-*")
-    spec = json.loads((folder / "spec.json").read_text())
-    assert spec["model"]["architecture"] == "my-lab/decay"
-    assert spec["task"]["name"] == "my-lab/first"
+    record = json.loads((folder / "spec.json").read_text())
+    assert record["spec"]["model"]["architecture"] == "my-lab/decay"
+    assert record["spec"]["task"]["name"] == "my-lab/first"
+    code = record["identity"]["model"]["mixers"]["my-lab/decay"]["code"]
+    assert code.keys() in ({"distribution", "version"}, {"sha256"}), "which code it was is part of the run's name"
     assert with_plugin("report", str(tmp_path)).returncode == 0
 
 
