@@ -164,6 +164,14 @@ def test_runs_finished_elsewhere_count_as_finished_and_are_not_made(sweep_file, 
     assert plan.cohorts[0].label == "attention d=16", "cohorts are named as they are without skipping any"
 
 
+def test_how_long_a_job_may_take_is_a_setting(sweep_file, tmp_path):
+    specs = load_runs(str(sweep_file({"model.width": [8, 12, 16], "train.steps": [5000]})))
+    assert len(make_plan(specs, tmp_path, CPU).jobs) == 1
+    assert len(make_plan(specs, tmp_path, CPU, job_seconds=20).jobs) == 3
+    with pytest.raises(UserError, match="positive number of seconds"):
+        make_plan(specs, tmp_path, CPU, job_seconds=float("nan"))
+
+
 def test_a_run_that_was_asked_something_else_elsewhere_is_not_skipped(sweep_file, tmp_path):
     [spec] = load_runs(str(sweep_file({"seed": [0]})))
     stages = {f"{name}-{spec.stage_id(name)}" for name in spec.stages}

@@ -22,6 +22,7 @@ def sweep(
     compile_: Annotated[bool, Parameter(name="--compile", negative=())] = False,
     in_flight: int | None = None,
     largest: int | None = None,
+    job_seconds: float | None = None,
     keep_weights: Annotated[bool, Parameter(negative=())] = False,
     use: Annotated[list[str] | None, Parameter(negative=())] = None,
     skip: Annotated[list[Path] | None, Parameter(negative=())] = None,
@@ -52,6 +53,8 @@ def sweep(
         Pass training steps through torch.compile: about twice the speed on a GPU, after half a minute.
     in_flight
         Cohorts at once; 4 on a GPU and 1 on a CPU unless you say otherwise.
+    job_seconds
+        What one job may take, as far as can be foreseen; 480 unless you say otherwise.
     largest
         Models in one cohort at most.
     keep_weights
@@ -70,7 +73,7 @@ def sweep(
     from mixerscope.sweep import execute, load_runs, make_plan
     from mixerscope.sweep.call import check_pack, finished_elsewhere, found_lines, pack_lines
     from mixerscope.sweep.cohorts import LARGEST
-    from mixerscope.sweep.plan import Imagined
+    from mixerscope.sweep.plan import JOB_SECONDS, Imagined
     from mixerscope.sweep.text import plan_lines
 
     machine = (Imagined if dry_run else Machine)(device, threads, kernels, compile_)
@@ -82,6 +85,7 @@ def sweep(
         machine,
         in_flight=in_flight,
         largest=LARGEST if largest is None else largest,
+        job_seconds=JOB_SECONDS if job_seconds is None else job_seconds,
         skip=finished_elsewhere(skip),
     )
     if dry_run:

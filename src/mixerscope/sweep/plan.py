@@ -20,7 +20,7 @@ from mixerscope.sweep.cost import Calibration, Seconds, before_the_first, estima
 from mixerscope.sweep.table import Conditions, read_rows, timed_rows
 
 JOB_SECONDS = 480.0
-"""GPUs are lent for minutes: a job is what fits into eight of them."""
+"""Unless asked otherwise: where GPUs are lent for minutes, a job is what fits into eight of them."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ class Plan:
     jobs: tuple[Job, ...]
     in_flight: int
     estimator: Estimator
+    job_seconds: float = JOB_SECONDS
 
     @property
     def cohorts(self) -> list[Cohort]:
@@ -120,6 +121,8 @@ def make_plan(
     in_flight = default_in_flight(machine) if in_flight is None else in_flight
     if in_flight < 1:
         raise UserError(f"at least 1 cohort is in flight, got {in_flight}")
+    if not job_seconds > 0:
+        raise UserError(f"a job takes a positive number of seconds, got {job_seconds:g}")
     calibration = Calibration(timed_rows(read_rows(root), Conditions.of(machine, in_flight)))
     estimator = Estimator(machine, calibration)
     finished: list[RunSpec] = []
@@ -143,7 +146,7 @@ def make_plan(
         if unstaged:  # a cohort of their own: what trains nothing takes a fraction of the time
             left.append(replace(cohort, runs=tuple(unstaged), trained=True))
     jobs = tuple(_jobs(left, estimator, in_flight, job_seconds))
-    return Plan(tuple(runs), tuple(finished), damaged, jobs, in_flight, estimator)
+    return Plan(tuple(runs), tuple(finished), damaged, jobs, in_flight, estimator, job_seconds)
 
 
 def _is_elsewhere(run: RunSpec, skip: Mapping[str, Collection[str] | None]) -> bool:

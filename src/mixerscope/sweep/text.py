@@ -6,7 +6,7 @@ from typing import Any
 from mixerscope.progress import duration
 from mixerscope.sweep.cohorts import in_words
 from mixerscope.sweep.execute import Outcome
-from mixerscope.sweep.plan import JOB_SECONDS, Plan
+from mixerscope.sweep.plan import Plan
 from mixerscope.sweep.table import CohortRow
 
 COLUMNS = ("job", "cohort", "K", "steps", "build s", "train s", "stages s", "wall s", "steps/s", "ended")
@@ -33,7 +33,7 @@ def plan_lines(plan: Plan) -> list[str]:
     )
     for job in plan.jobs:
         models = sum(len(cohort) for cohort in job.cohorts)
-        long = f", longer than {JOB_SECONDS:.0f} s" if job.seconds > JOB_SECONDS else ""
+        long = f", longer than {plan.job_seconds:.0f} s" if job.seconds > plan.job_seconds else ""
         beside = f"{plan.in_flight} in flight, " if plan.in_flight > 1 else ""
         lines.append(
             f"job {job.number}: {len(job.cohorts)} cohorts, {models} models, {beside}about {duration(job.seconds)}"

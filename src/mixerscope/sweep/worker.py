@@ -16,7 +16,7 @@ from mixerscope.spec.reading import typed_settings, use_all
 from mixerscope.sweep.call import check_pack, finished_elsewhere, found_lines, pack_lines
 from mixerscope.sweep.cohorts import LARGEST, Cohort
 from mixerscope.sweep.execute import Listener, execute
-from mixerscope.sweep.plan import Imagined, Job, Plan, make_plan
+from mixerscope.sweep.plan import JOB_SECONDS, Imagined, Job, Plan, make_plan
 from mixerscope.sweep.source import load_runs
 from mixerscope.sweep.table import CohortRow
 from mixerscope.sweep.text import ended_line, plan_lines, summary
@@ -79,6 +79,7 @@ def _run(options: argparse.Namespace) -> int:
         machine,
         in_flight=options.in_flight,
         largest=options.largest,
+        job_seconds=options.job_seconds,
         skip=finished_elsewhere(options.skip),
     )
     if options.dry_run:
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--compile", action="store_true")
     add("--in-flight", type=int, help="cohorts at once; 4 on a GPU, 1 on a CPU")
     add("--largest", type=int, default=LARGEST, help="models in one cohort at most")
+    add("--job-seconds", type=float, default=JOB_SECONDS, help="what one job may take, as far as can be foreseen")
     add("--stop-after", type=float, help="seconds")
     add("--set", action="append", metavar="PATH=VALUE", help="goes over every run; may be given several times")
     add("--use", action="append", metavar="REF", help="file.py:Class of a mixer, task, stage or objective of yours")

@@ -17,7 +17,7 @@ from mixerscope import kernels
 TILE = 64
 """Rows and columns of a result that one processor of a GPU computes in one go."""
 PROCESSORS = 132
-"""Of a large GPU: with fewer tiles than this some of them have nothing to do."""
+"""Of a large GPU, taken for one where there is none; see `processors`."""
 LONG = 512
 """Terms in the sums of a product, from which on cutting them pays."""
 SHORTEST = 64
@@ -130,15 +130,23 @@ def _follow_on(factor: Tensor, terms: int) -> bool:
     return factor.stride(0) == factor.shape[terms] * factor.stride(terms)
 
 
+def processors() -> int:
+    """Of the GPU: with fewer tiles than this some of them have nothing to do."""
+    if not torch.cuda.is_available():
+        return PROCESSORS
+    return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+
+
 def number_of_parts(left: torch.Size, right: torch.Size) -> int:
     """For a product of [b, rows, terms] and [b, terms, columns]: the fewest that keep all processors busy."""
     (batch, rows, terms), columns = left, right[2]
     tiles = batch * -(-rows // TILE) * -(-columns // TILE)
-    if terms < LONG or 2 * tiles > PROCESSORS:
+    busy = processors()
+    if terms < LONG or 2 * tiles > busy:
         return 1
     possible = [
         parts
         for parts in range(1, terms // SHORTEST + 1)
         if terms % parts == 0 and (parts == 1 or terms // parts % ALIGNED == 0)
     ]
-    return next((parts for parts in possible if parts * tiles >= PROCESSORS), possible[-1])
+    return next((parts for parts in possible if parts * tiles >= busy), possible[-1])
