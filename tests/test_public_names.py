@@ -49,7 +49,8 @@ def test_types_travel_with_the_package():
 def test_every_field_of_a_spec_has_a_description():
     specs: list[type] = [RunSpec, ModelSpec, TrainSpec, LayerSpec]
     for registry in (TASKS, STAGES, ARCHITECTURES, OBJECTIVES):
-        specs += [registry.load(name) for name in registry.names()]
+        # Ours alone: other tests register components of their own.
+        specs += [registry.load(entry.name) for entry in registry.entries() if entry.origin == "mixerscope"]
     for spec in [*specs, mixerscope.PairSettings, mixerscope.Rules, mixerscope.Sweep]:
         for name, field in spec.model_fields.items():
             assert field.description, f"{spec.__name__}.{name}"
