@@ -9,7 +9,9 @@ from mixerscope.artifacts.effects import Cell as Cell
 from mixerscope.artifacts.effects import EffectTable as EffectTable
 from mixerscope.artifacts.effects import Mechanism as Mechanism
 from mixerscope.interventions import Edge as Edge
+from mixerscope.interventions import Pairs as Pairs
 from mixerscope.interventions import PairSettings as PairSettings
+from mixerscope.interventions import Reads as Reads
 from mixerscope.interventions import activations as activations
 from mixerscope.interventions import adapt as adapt
 from mixerscope.interventions import attribution_patching as attribution_patching

@@ -161,14 +161,14 @@ def test_the_rival_is_the_answer_of_the_corrupted_document():
     pairs = make_pairs(task, PairSettings(documents=40, slots=("key", "value"), symbols="slot-class"), data_seed=0)
     # A changed value is the answer now; a changed key leaves the query without one.
     at = torch.arange(40)
-    assert torch.equal(pairs.counterfactuals["value"], pairs.corrupted["value"].tokens[at, pairs.positions("value")])
-    assert bool((pairs.counterfactuals["key"] == -100).all())
+    assert torch.equal(pairs.reads.others["value"][:, 0], pairs.corrupted["value"].tokens[at, pairs.positions("value")])
+    assert bool((pairs.reads.others["key"] == -100).all())
     model = make()
     grid = interchange(model, pairs, plan_grid(model, pairs, ["embed"], ["key", "value"], ["restore"]))
     read, answers = pairs.original.answers()
     with torch.no_grad():
         logits = model(pairs.corrupted["value"].tokens)[at, read]
-        want = logits[at, answers] - logits[at, pairs.counterfactuals["value"]]
+        want = logits[at, answers] - logits[at, pairs.reads.others["value"][:, 0]]
         torch.testing.assert_close(grid.corrupted["value"].logit_difference, want)
         logits = model(pairs.corrupted["key"].tokens)[at, read]
         wrong = logits.clone()

@@ -68,7 +68,7 @@ def test_the_ways_to_run_an_edit_share_no_base_class():
 
 
 def test_a_runner_keeps_nothing_of_a_run():
-    model, (read, _) = make(), PAIRS.original.answers()
+    model, read = make(), PAIRS.reads.positions
     places, site = PAIRS.places("key"), "blocks.1.resid_pre"
     used, fresh = Resumed(model), Resumed(model)
     with torch.no_grad():

@@ -119,13 +119,13 @@ class _Reader:
         self.table, self.slot, self.rules = table, slot, rules
         self.roles = table.facts.roles
         known = (c for c, s in zip(table.cells, table.statuses, strict=True) if c.slot == slot and s != "invalid")
-        first = next(known, None)
+        first = next((cell for cell in known if not cell.read), None)
         # Whether there are shares is a question of the gap, so one cell speaks for all.
         self.has_shares = first is None or table.estimate(first, SHARE) is not None
         self.places: dict[str, list[str]] = {}
         """By site: offsets and joint roles that were restored there."""
         for cell in table.cells:
-            if (cell.slot, cell.direction, cell.edit, cell.head) == (slot, "restore", "swap", -1):
+            if (cell.slot, cell.direction, cell.edit, cell.head, cell.read) == (slot, "restore", "swap", -1, ""):
                 self.places.setdefault(cell.site, []).append(cell.role)
 
     def boundary(self, site: str) -> Boundary:

@@ -52,6 +52,11 @@ def corrupted(slot: str) -> str:
     return f"corrupted {slot}"
 
 
+def read_at(run: str, read: str) -> str:
+    """The name of an unedited run as measured at a read, of a table of several; empty is the first."""
+    return f"{run} at {read}" if read else run
+
+
 @dataclass(frozen=True, order=True)
 class Cell:
     """One intervention: an edit of the activation at one site and one role.
@@ -67,6 +72,8 @@ class Cell:
     edit: str = SWAP
     head: int = -1
     """Which head alone is edited, of a site that has heads; -1 for the whole activation."""
+    read: str = ""
+    """Where the effect was measured, of a table of several reads; empty for the first, which verdicts look at."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,8 @@ class Facts:
     mechanisms: tuple[Mechanism, ...] = ()
     together: tuple[str, ...] = ()
     """Slots that a model which retrieves reads all of; a model that ignores one of them does something else."""
+    first_read: str = "answer"
+    """The name of the read that cells without one were measured at."""
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -131,7 +140,7 @@ class EffectTable(Frames):
     summary: Mapping[str, Tensor]
     """Metric to [cells, 3]: value, low and high; not a number where there is none."""
     unedited: Mapping[str, int]
-    """'original' and 'corrupted SLOT': their rows in `documents`."""
+    """'original' and 'corrupted SLOT', or these 'at READ': their rows in `documents`."""
     kept: Tensor
     """[cells] the row in `documents`, -1 where those numbers were not kept."""
     documents: Documents
@@ -179,6 +188,7 @@ class EffectTable(Frames):
                     "component": component,
                     "slot": cell.slot,
                     "role": cell.role,
+                    "read": cell.read or self.facts.first_read,
                     "head": cell.head if cell.head >= 0 else None,
                     "direction": cell.direction,
                     "edit": cell.edit,
@@ -197,7 +207,7 @@ class EffectTable(Frames):
         return Estimate(value, low, high, self.facts.documents) if value == value else None
 
     def to_bytes(self) -> bytes:
-        kinds = {"slot": 0, "direction": 1, "site": 2, "role": 3, "edit": 4}
+        kinds = ("slot", "direction", "site", "role", "edit", "read")
         words = {kind: _each_once([getattr(cell, kind) for cell in self.cells]) for kind in kinds}
         words |= {"status": _each_once(self.statuses), "reason": _each_once(self.reasons)}
         columns = {kind: [words[kind].index(getattr(cell, kind)) for cell in self.cells] for kind in kinds}
@@ -231,9 +241,9 @@ class EffectTable(Frames):
         words = header["words"]
         columns = {name.removeprefix("cells."): t.tolist() for name, t in tensors.items() if name.startswith("cells.")}
         said = {name: [words[name][i] for i in columns[name]] for name in words}
-        parts = zip(
-            *(said[kind] for kind in ("slot", "direction", "site", "role", "edit")), columns["head"], strict=True
-        )
+        reads = said.get("read", [""] * len(columns["head"]))  # tables from before there were several have none
+        kinds = [said[kind] for kind in ("slot", "direction", "site", "role", "edit")]
+        parts = zip(*kinds, columns["head"], reads, strict=True)
         likelihood = tensors["documents.likelihood"]
         bits = np.unpackbits(tensors["documents.correct"].numpy(), axis=1, count=likelihood.shape[1])
         facts = header["facts"]
@@ -258,6 +268,7 @@ class EffectTable(Frames):
                 blocks=tuple(tuple(Part(**part) for part in block) for block in facts["blocks"]),
                 mechanisms=tuple(Mechanism(tuple(m["route"]), m["name"], m["meaning"]) for m in facts["mechanisms"]),
                 together=tuple(facts["together"]),
+                first_read=facts.get("first_read", "answer"),
             ),
         )
 

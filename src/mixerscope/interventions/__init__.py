@@ -36,6 +36,7 @@ from mixerscope.interventions.plan import (
     judging_cells,
     plan_grid,
 )
+from mixerscope.interventions.reads import Reads
 from mixerscope.interventions.selftest import SelfTest, SiteTest, self_test
 from mixerscope.interventions.states import state_sites
 from mixerscope.interventions.table import edge_rows, effect_table, verdict
@@ -62,6 +63,7 @@ __all__ = [
     "Pairs",
     "PathGrid",
     "ProjectOut",
+    "Reads",
     "Resample",
     "SelfTest",
     "SiteTest",

@@ -97,7 +97,10 @@ def attribution_patching(
 
 def _with_gradients(model: Model, pairs: Pairs, tokens: Tensor, sites: list[str]) -> dict[str, tuple[Tensor, Tensor]]:
     """Per site: the activation, and the gradient of each document's likelihood with respect to it."""
-    read, answers = pairs.original.answers()
+    reads = pairs.reads
+    if len(reads) > 1:
+        raise UserError(f"attribution patching estimates the effect at one read, not {', '.join(reads.names)}")
+    read, answers = reads.positions[:, 0], reads.targets[:, 0]
     seen: dict[str, Tensor] = {}
 
     def keep(name: str) -> Tap:

@@ -47,7 +47,7 @@ def activations(
         for start in range(0, len(batch), batch_documents):
             rows = slice(start, start + batch_documents)
             tokens = batch.tokens[rows]
-            _, found = run_and_record(model, tokens, torch.zeros_like(tokens[:, 0]), sites)
+            _, found = run_and_record(model, tokens, torch.zeros_like(tokens[:, :1]), sites)
             for site, role in parts:
                 parts[site, role].append(pick(found[site], places[role][rows]))
     joined = {key: torch.cat(rows) for key, rows in parts.items()}

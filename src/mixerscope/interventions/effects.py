@@ -13,10 +13,10 @@ from mixerscope.training.objective import answer_correct
 
 @dataclass(frozen=True)
 class Effects:
-    """[n] each, or [..., n] of several runs over the same documents."""
+    """[n] each, [n, q] where several reads are kept together, or [..., n, q] of several runs."""
 
     likelihood: Tensor
-    """Probability of the original answer."""
+    """Probability of the symbol that is asked for, mostly the original answer."""
     accuracy: Tensor
     """Whether it has the largest logit."""
     logit: Tensor
@@ -31,7 +31,7 @@ class Effects:
         logits: Tensor, answers: Tensor, counterfactuals: Tensor | None = None, unedited: "Distribution | None" = None
     ) -> "Effects":
         """From logits [..., n, v], answers [n], counterfactual answers [n] (default: the runner-up), and what the
-        unedited run says."""
+        unedited run says; [n, q] in place of [n] of several reads."""
         log_p = log_probabilities(logits)
         answers = answers.expand(logits.shape[:-1])
         logit = _of_symbol(logits, answers)
@@ -67,14 +67,19 @@ class Effects:
         return Effects(*(column[part] for column in self.columns()))
 
     def table(self) -> Tensor:
-        """[..., metrics, n]: the columns in one tensor."""
-        return torch.stack([column.to(self.likelihood.dtype) for column in self.columns()], -2)
+        """[..., metrics, n, q]: the columns [..., n, q] in one tensor."""
+        return torch.stack([column.to(self.likelihood.dtype) for column in self.columns()], -3)
+
+    def read(self, number: int) -> "Effects":
+        """[n]: one of several reads."""
+        return Effects(*(column[:, number] for column in self.columns()))
 
 
 def non_finite(many: Sequence[Effects]) -> list[int]:
     """For each: how many documents have a number that is not finite. All in one go, as there may be thousands."""
     finite = [torch.stack(columns).isfinite() for columns in zip(*(one.columns() for one in many), strict=True)]
-    return (~torch.stack(finite).all(0)).sum(-1).tolist()
+    sound = torch.stack(finite).all(0)  # [many, n] or [many, n, q]
+    return (~sound.flatten(2).all(2) if sound.dim() > 2 else ~sound).sum(1).tolist()
 
 
 assert tuple(field.name for field in fields(Effects)) == METRICS

@@ -2,14 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
 
 from mixerscope.artifacts.effects import ORIGINAL, Cell, CellStatus, corrupted
 from mixerscope.artifacts.self_test import SelfTest
-from mixerscope.errors import SelfTestFailed
+from mixerscope.errors import SelfTestFailed, UnknownName
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.batching import batching, device_of
 from mixerscope.interventions.cache import evaluating
@@ -41,7 +41,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Grid:
-    """The outcome of a plan: per cell and document, beside the unedited runs."""
+    """The outcome of a plan: per cell and document, beside the unedited runs. Effects are [n], or [n, q] where the
+    pairs say that several reads are measured; `reading` gives one of those."""
 
     pairs: Pairs
     original: Effects
@@ -49,6 +50,22 @@ class Grid:
     """By slot."""
     cells: Mapping[Cell, Measured]
     self_test: SelfTest
+
+    def reading(self, name: str) -> "Grid":
+        """The grid of one read alone, where several were measured together."""
+        names = self.pairs.reads.names
+        if name not in names:
+            raise UnknownName("read", name, names)
+        if len(names) == 1:
+            return self
+        number = names.index(name)
+        return Grid(
+            replace(self.pairs, asked=self.pairs.reads.only([name])),
+            self.original.read(number),
+            {slot: effects.read(number) for slot, effects in self.corrupted.items()},
+            {cell: replace(measured, effects=measured.effects.read(number)) for cell, measured in self.cells.items()},
+            self.self_test,
+        )
 
     def __repr__(self) -> str:
         sites, slots = len({cell.site for cell in self.cells}), ", ".join(self.pairs.patched)
@@ -141,7 +158,8 @@ def _measured(members: Members, measurement: Measurement, progress: Progress | N
     for number, chunk in enumerate(measurement.chunks):
         outcomes = measurement.chunk(members, chunk, everyone)
         for member, table in enumerate(outcomes.tables().unbind()):
-            rows = [Effects(*row.unbind()) for row in table.unbind()]
+            # The usual single read has no axis of its own.
+            rows = [Effects(*row.unbind()) for row in (table[..., 0] if table.shape[-1] == 1 else table).unbind()]
             for key, status, reason, row in outcomes.of(member):
                 parts[member][key].append(Measured(rows[row], status, reason))
         if progress is not None:
@@ -186,11 +204,11 @@ def unedited_effects(
     parts: dict[str, list[Effects]] = defaultdict(list)
     with evaluating(model), torch.inference_mode():
         for chunk in here.chunks(batch.documents):
-            read, answers = chunk.original.answers()
-            parts[ORIGINAL].append(Effects.of(model(chunk.original.tokens, read[:, None])[:, 0], answers).cpu())
-            for slot, documents in chunk.corrupted.items():
-                logits = model(documents.tokens, read[:, None])[:, 0]
-                counterfactuals = counterfactual_or_runner_up(chunk.counterfactuals.get(slot), logits, answers)
-                parts[slot].append(Effects.of(logits, answers, counterfactuals).cpu())
+            # Of several reads the first, which headlines speak of.
+            reads = chunk.reads.only(chunk.reads.names[:1])
+            for name, documents in {ORIGINAL: chunk.original, **chunk.corrupted}.items():
+                logits = model(documents.tokens, reads.positions)
+                others = counterfactual_or_runner_up(reads.others.get(name), logits, reads.targets)
+                parts[name].append(Effects.of(logits, reads.targets, others).read(0).cpu())
     joined = {name: Effects.join(effects) for name, effects in parts.items()}
     return joined.pop(ORIGINAL), joined

@@ -38,7 +38,7 @@ class Outcomes:
         self.own = [{} for _ in range(self.members)]
 
     def tables(self) -> Tensor:
-        """[k, rows, metrics, n], on the CPU."""
+        """[k, rows, metrics, n, q], on the CPU."""
         return torch.cat(self.parts, 1).cpu()
 
     def of(self, member: int) -> list[Fact]:
@@ -47,11 +47,11 @@ class Outcomes:
         return [own.get(fact[0], fact) for fact in self.facts] if own else self.facts
 
     def add_unedited(self, key: Key, row: Tensor) -> None:
-        """An unedited run [k, 1, metrics, n]."""
+        """An unedited run [k, 1, metrics, n, q]."""
         self.facts.append((key, "measured", "", self._add(row)))
 
     def add_edited(self, schedule: Schedule, table: Tensor, idle: list[set[Cell]]) -> None:
-        """The unedited run and all runs of a schedule [k, 1 + runs, metrics, n]; by model, cells that change nothing.
+        """The unedited run and all of a schedule [k, 1 + runs, metrics, n, q]; by model, cells that change nothing.
 
         A cell that changes nothing in some models only was run for all of them; those have the unedited run's numbers.
         """
@@ -100,7 +100,7 @@ class Measurement:
         original: Ran = members.map(programs.unedited(pairs.original.tokens, None))
         found.add_unedited(ORIGINAL, original.row)
         for slot, batch in pairs.corrupted.items():
-            changed: Ran = members.map(programs.unedited(batch.tokens, pairs.counterfactuals.get(slot)))
+            changed: Ran = members.map(programs.unedited(batch.tokens, slot))
             found.add_unedited(corrupted(slot), changed.row)
             agreed = self._agreed(members, programs, slot, original, changed)
             for direction in self.scheduler.directions(slot):
@@ -114,7 +114,7 @@ class Measurement:
                 program = programs.effects(
                     (batch if restoring else pairs.original).tokens, schedule, self.scheduler.others(cells)
                 )
-                table = members.map(program, base.logits, base.cache, source.cache, changed.counterfactuals, values)
+                table = members.map(program, base.logits, base.cache, source.cache, changed.others, values)
                 found.add_edited(schedule, table, idle)
         return found
 

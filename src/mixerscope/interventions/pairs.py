@@ -3,7 +3,8 @@
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from mixerscope.artifacts.effects import JOINT, Mechanism
 from mixerscope.errors import UnknownName, UserError
+from mixerscope.interventions.reads import ANSWER, OF_COUNTERFACTUAL, SCORED, Reads
 from mixerscope.randomness import stream
 from mixerscope.spec import Spec
-from mixerscope.tasks import Batch, Symbols, Task
+from mixerscope.tasks import UNSCORED, Batch, Symbols, Task
 
 _ROLE = re.compile(r"(?P<name>[a-z_]+)(?P<offset>[+-]\d+)?")
 _POSITION = re.compile(r"pos:(?P<position>\d+)")
@@ -31,8 +33,11 @@ class PairSettings(Spec):
     """What the changed token becomes: a symbol of the query's class (as published) or of the slot's own class."""
     avoid_present: bool = False
     """Whether the new symbol must be absent from the document."""
+    reads: tuple[str, ...] = (ANSWER,)
+    """Where effects are measured: `answer`; a scored place such as `pos:7` or `query+1`; `scored`, every one that is;
+    `counterfactual:value`, the answer that corrupting the value makes true. Verdicts look at the first."""
 
-    @field_validator("slots")
+    @field_validator("slots", "reads")
     @classmethod
     def _each_once(cls, named: tuple[str, ...]) -> tuple[str, ...]:
         return each_once(named)
@@ -58,13 +63,18 @@ class Pairs:
     original: Batch
     corrupted: Mapping[str, Batch]
     """By slot; targets stay those of the original."""
-    counterfactuals: Mapping[str, Tensor] = field(default_factory=dict)
-    """By slot: [n] the answer that the corrupted document has, `UNSCORED` where it has none."""
+    asked: Reads | None = None
+    """Where effects are measured; left out, the one answer of each document."""
     slots: tuple[str, ...] = ()
     """Those to patch; left out, all. The others are corrupted only to see whether the model reads them."""
     mechanisms: tuple[Mechanism, ...] = ()
     together: tuple[str, ...] = ()
     """What the task says of routes and slots; see `Task`."""
+
+    @cached_property
+    def reads(self) -> Reads:
+        """Where effects are measured."""
+        return Reads.answer(self.original) if self.asked is None else self.asked
 
     @property
     def patched(self) -> tuple[str, ...]:
@@ -81,7 +91,7 @@ class Pairs:
                 self,
                 original=self.original[part],
                 corrupted={slot: batch[part] for slot, batch in self.corrupted.items()},
-                counterfactuals={slot: answers[part] for slot, answers in self.counterfactuals.items()},
+                asked=self.reads.rows(part),
             )
 
     def to(self, device: torch.device) -> "Pairs":
@@ -90,7 +100,7 @@ class Pairs:
             self,
             original=self.original.to(device),
             corrupted={slot: batch.to(device) for slot, batch in self.corrupted.items()},
-            counterfactuals={slot: answers.to(device) for slot, answers in self.counterfactuals.items()},
+            asked=self.reads.to(device),
         )
 
     def places(self, role: str) -> Tensor:
@@ -108,6 +118,9 @@ class Pairs:
         sha = hashlib.sha256(self.original.sha256().encode())
         for slot, batch in sorted(self.corrupted.items()):
             sha.update(f"{slot}{batch.sha256()}".encode())
+        if self.reads.names != (ANSWER,):
+            sha.update("".join(self.reads.names).encode())
+            sha.update(torch.stack([self.reads.positions, self.reads.targets]).cpu().numpy().tobytes())
         return sha.hexdigest()
 
 
@@ -134,7 +147,6 @@ def make_pairs(task: Task, settings: PairSettings | None = None, data_seed: int 
     original = task.sample(settings.documents, stream(data_seed, "pairs"), "test")
     slots = settings.slots or task.slots[:1]
     corrupted: dict[str, Batch] = {}
-    counterfactuals: dict[str, Tensor] = {}
     for slot in slots:
         if slot not in task.slots:
             raise UnknownName("slot", slot, task.slots)
@@ -146,5 +158,32 @@ def make_pairs(task: Task, settings: PairSettings | None = None, data_seed: int 
     for slot, batch in corrupted.items():
         if not bool(((batch.tokens != original.tokens).sum(1) == 1).all()):
             raise AssertionError(f"corrupting {slot!r} must change exactly one token of every document")
-        counterfactuals[slot] = task.read_answers(batch)[:, 0]
-    return Pairs(original, corrupted, counterfactuals, slots, task.mechanisms, task.together)
+    # What each corrupted document has at every position that is asked about.
+    positions, _ = original.scored()
+    became = {
+        slot: torch.full_like(original.targets, UNSCORED).scatter(1, positions, task.read_answers(batch))
+        for slot, batch in corrupted.items()
+    }
+    reads = named_reads(original, became, settings.reads)
+    return Pairs(original, corrupted, reads, slots, task.mechanisms, task.together)
+
+
+def named_reads(original: Batch, became: Mapping[str, Tensor], names: tuple[str, ...]) -> Reads:
+    """The reads with these names (see `PairSettings.reads`), given by slot what corrupting makes true [n, t]."""
+    found: list[Reads] = []
+    for name in names:
+        if name == ANSWER:
+            found.append(Reads.answer(original))
+        elif name == SCORED:
+            found.append(Reads.scored(original))
+        elif name.startswith(OF_COUNTERFACTUAL):
+            slot = name.removeprefix(OF_COUNTERFACTUAL)
+            if slot not in became:
+                raise UnknownName("slot that is corrupted", slot, became)
+            found.append(Reads.answer(original).of_counterfactual(name, became[slot]))
+        else:
+            found.append(Reads.at(original, {name: role_positions(original, name)}))
+    reads = Reads.joined(found)
+    for slot, answers in became.items():
+        reads = reads.compared_with(slot, answers, original)
+    return reads

@@ -57,6 +57,8 @@ class PathGrid:
 def patch_paths(model: Model, pairs: Pairs, edges: Iterable[Edge], batch_documents: int = 64) -> PathGrid:
     """Measures the direct effect along every edge, after the self-test of all sites it needs."""
     edges = list(edges)
+    if len(pairs.reads) > 1:
+        raise UserError(f"path patching measures one read, not {', '.join(pairs.reads.names)}")
     _check(model, pairs, edges)
     here = pairs.to(device_of(model))
     with evaluating(model), torch.inference_mode():
@@ -117,7 +119,8 @@ def _outputs(model: Model) -> list[str]:
 
 def _measure(model: Model, pairs: Pairs, edges: list[Edge], order: list[str]) -> list[tuple[Edge | str, Measured]]:
     """All edges over one chunk of documents, and the unedited runs under 'original' and 'corrupted <slot>'."""
-    read, answers = pairs.original.answers()
+    read, answers = pairs.reads.positions[:, 0], pairs.reads.targets[:, 0]
+    others = {slot: symbols[:, 0] for slot, symbols in pairs.reads.others.items()}
     sites = sorted({edge.sender for edge in edges} | {edge.receiver for edge in edges} | set(_outputs(model)))
 
     def run(tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -129,7 +132,7 @@ def _measure(model: Model, pairs: Pairs, edges: list[Edge], order: list[str]) ->
     found: list[tuple[Edge | str, Measured]] = [("original", Measured(Effects.of(original[1], answers)))]
     for slot, batch in pairs.corrupted.items():
         corrupted = batch.tokens, *run(batch.tokens)
-        counterfactuals = counterfactual_or_runner_up(pairs.counterfactuals.get(slot), corrupted[1], answers)
+        counterfactuals = counterfactual_or_runner_up(others.get(slot), corrupted[1], answers)
         found.append((f"corrupted {slot}", Measured(Effects.of(corrupted[1], answers, counterfactuals))))
         for direction, base, source in (("restore", corrupted, original), ("break", original, corrupted)):
             tokens, plain, cache = base

@@ -43,10 +43,6 @@ class Chunk:
     roles: Sequence[str]
 
     @cached_property
-    def answers(self) -> tuple[Tensor, Tensor]:
-        return self.pairs.original.answers()
-
-    @cached_property
     def places(self) -> dict[str, Tensor]:
         """By role, [n, p]."""
         return {role: self.pairs.places(role) for role in self.roles}
@@ -58,7 +54,7 @@ class Chunk:
             return {}
         # On the CPU, in one go: a GPU would be waited for at each of these questions.
         places = torch.cat([*self.places.values()], 1).cpu().split([at.shape[1] for at in self.places.values()], 1)
-        read = self.answers[0].cpu()
+        read = self.pairs.reads.positions.cpu()
         return {role: Standing.of(at, read) for role, at in zip(self.places, places, strict=True)}
 
 
@@ -66,13 +62,13 @@ class Ran(NamedTuple):
     """An unedited run, as programs hand it on; outside of them every tensor has the models in front."""
 
     logits: Tensor
-    """[n, v]"""
+    """[n, q, v]"""
     cache: dict[str, Tensor]
     """By site, [n, t, ...]."""
-    counterfactuals: Tensor
-    """[n] the symbols that the answers are compared with."""
+    others: Tensor
+    """[n, q] the symbols that those asked for are compared with."""
     row: Tensor
-    """[1, metrics, n] what is measured of it."""
+    """[1, metrics, n, q] what is measured of it."""
 
 
 class Programs:
@@ -80,15 +76,17 @@ class Programs:
 
     def __init__(self, scheduler: Scheduler, chunk: Chunk) -> None:
         self.scheduler, self.chunk = scheduler, chunk
-        self.read, self.answers = chunk.answers
+        reads = chunk.pairs.reads
+        self.read, self.targets, self.others = reads.positions, reads.targets, reads.others
 
-    def unedited(self, tokens: Tensor, counterfactuals: Tensor | None) -> Program:
-        """Gives `Ran`."""
+    def unedited(self, tokens: Tensor, slot: str | None) -> Program:
+        """Gives `Ran`, of the original documents or of those with a slot corrupted, which have these tokens."""
 
         def program(model: Model | Adapted) -> Ran:
             run = runner_of(model).run(tokens, self.read, self.scheduler.sites)
-            found = counterfactual_or_runner_up(counterfactuals, run.logits, self.answers)
-            return Ran(run.logits, dict(run.cache), found, Effects.of(run.logits, self.answers, found).table()[None])
+            others = None if slot is None else self.others.get(slot)
+            found = counterfactual_or_runner_up(others, run.logits, self.targets)
+            return Ran(run.logits, dict(run.cache), found, Effects.of(run.logits, self.targets, found).table()[None])
 
         return program
 
@@ -136,26 +134,26 @@ class Programs:
         return torch.cat([there[:, :, :h], value[:, :, h : h + 1], there[:, :, h + 1 :]], 2)
 
     def effects(self, tokens: Tensor, schedule: Schedule, others: Sequence[Cell]) -> Program:
-        """[1 + runs, metrics, n]: the unedited run, and every run of the schedule. `others`: cells that have values."""
+        """[1 + runs, metrics, n, q]: the unedited run, and those of the schedule. `others`: cells that have values."""
 
         def program(
             model: Model | Adapted,
             logits: Tensor,
             base: dict[str, Tensor],
             source: dict[str, Tensor],
-            counterfactuals: Tensor,
+            compared_with: Tensor,
             values: list[Tensor],
         ) -> Tensor:
             runner, unedited = runner_of(model), Unedited(tokens, self.read, logits, base)
             expected = Distribution.of(logits)
-            tables = [Effects.of(logits, self.answers, counterfactuals).table()[None]]
+            tables = [Effects.of(logits, self.targets, compared_with).table()[None]]
             by_cell = dict(zip(others, values, strict=True))
             for together in schedule.passes:
                 places = torch.cat([self.chunk.places[run.cell.role] for run in together])
                 written = self._written(together, places, source, by_cell)
                 found = edited_in_parts(runner, unedited, together[0].site, places, written)
                 found = found.unflatten(0, (len(together), len(tokens)))
-                tables.append(Effects.of(found, self.answers, counterfactuals, expected).table())
+                tables.append(Effects.of(found, self.targets, compared_with, expected).table())
             return torch.cat(tables)
 
         return program

@@ -1,7 +1,7 @@
 """Running a model on from an edited site, instead of from its tokens.
 
 What the edit cannot have changed is taken from the unedited run: everything before the edited component, every other
-position where positions do not interact, and after the last mixer all positions but the one that is read.
+position where positions do not interact, and after the last mixer all positions but those that are read.
 """
 
 from collections.abc import Iterable
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mixerscope.interventions.runner import AFTER, Standing, Unedited
 from mixerscope.interventions.states import STATE, is_state, mixer_of, read_states, run_from_states
+from mixerscope.mixers import Mixer
 from mixerscope.model import Block, Model
 from mixerscope.sites import edit, record
 
@@ -45,11 +46,11 @@ def split_site(site: str) -> tuple[int, str]:
 def run_and_record(
     model: nn.Module, tokens: Tensor, read: Tensor, sites: list[str]
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Logits [n, v] at `read` [n], and the activations at the named sites."""
+    """Logits [n, q, v] at `read` [n, q], and the activations at the named sites."""
     states = [site for site in sites if is_state(site)]
     around = {f"blocks.{split_site(site)[0]}.{name}" for site in states for name in ("mixer_in", "mixer_out")}
     with record(model, sorted({*sites, *around} - {*states})) as activations:
-        logits = model(tokens, read[:, None])[:, 0]
+        logits = model(tokens, read)
     for site in states:
         activations[site] = read_states(mixer_of(model, site), activations[f"blocks.{split_site(site)[0]}.mixer_in"])
     return logits, activations
@@ -66,6 +67,11 @@ def same_edit(site: str, depth: int) -> str:
     if name == "resid_post" and layer + 1 < depth:
         layer, name = layer + 1, "resid_pre"
     return f"blocks.{layer}.{name}"
+
+
+def mixed_at(mixer: Mixer, x: Tensor, read: Tensor) -> Tensor:
+    """What a mixer gives for x [n, t, d] at read [n, q]; of a single position, without the others."""
+    return mixer.forward_at(x, read[:, 0])[:, None] if read.shape[1] == 1 else pick(mixer(x), read)
 
 
 class Resumed:
@@ -122,7 +128,7 @@ class _Onwards:
         self.layers, self.tokens, self.read, self.cache = layers, base.tokens, base.read, base.cache
 
     def leaves(self, site: str, positions: Tensor, value: Tensor) -> Tensor:
-        """[r n, d] at the position that is read, with value [r n, p, ...] at positions [r n, p]."""
+        """[r n, q, d] at the positions that are read, with value [r n, p, ...] at positions [r n, p]."""
         layer, name = split_site(site)
         repeats = len(positions) // len(self.tokens)
         block = self.layers[layer]
@@ -142,14 +148,14 @@ class _Onwards:
         if layer < len(self.layers) - 1:
             return self._from_mixed(layer, x, block.mixer_out(block.mixer(mixer_in)))
         read = self._read(repeats)
-        return block.finish(pick(x, read) + block.mixer.forward_at(mixer_in, read))
+        return block.finish(pick(x, read) + mixed_at(block.mixer, mixer_in, read))
 
     def _base(self, layer: int, name: str, repeats: int) -> Tensor:
         x = self.cache[f"blocks.{layer}.{name}"]
         return x.repeat(repeats, *[1] * (x.dim() - 1)) if repeats > 1 else x
 
     def _read(self, repeats: int) -> Tensor:
-        return self.read.repeat(repeats)
+        return self.read.repeat(repeats, 1)
 
     def _finish_at(self, layer: int, name: str, positions: Tensor, value: Tensor, repeats: int) -> Tensor:
         """What leaves the block at the edited positions."""
@@ -175,9 +181,9 @@ class _Onwards:
         block = self.layers[layer]
         if layer < len(self.layers) - 1:
             return self._from_mixed(layer, x, block.mix(x))
-        # Nothing mixes after this block: only what it gives at the position that is read matters.
+        # Nothing mixes after this block: only what it gives at the positions that are read matters.
         read = self._read(len(x) // len(self.tokens))
-        return block.finish(pick(x, read) + block.mix_at(x, read))
+        return block.finish(pick(x, read) + mixed_at(block.mixer, block.mixer_input(x), read))
 
     def _from_mixed(self, layer: int, x: Tensor, mixed: Tensor) -> Tensor:
         block = self.layers[layer]

@@ -20,9 +20,9 @@ class Unedited:
     tokens: Tensor
     """[n, t]"""
     read: Tensor
-    """[n] the position of each document where the answer is read."""
+    """[n, q] the positions of each document where logits are read."""
     logits: Tensor
-    """[n, v] there."""
+    """[n, q, v] there."""
     cache: Mapping[str, Tensor]
     """By site: [n, t, ...]."""
 
@@ -39,8 +39,8 @@ class Standing:
 
     @classmethod
     def of(cls, positions: Tensor, read: Tensor) -> Self:
-        """From positions [n, p] and read [n]."""
-        ahead = positions - read[:, None]
+        """From positions [n, p] and read [n, q]."""
+        ahead = positions[:, :, None] - read[:, None]
         return cls(positions.shape[1], bool((ahead > 0).all()), bool((ahead >= 0).all()), bool((ahead == 0).any()))
 
 
@@ -52,7 +52,7 @@ class Runner(Protocol):
         ...
 
     def edited(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:
-        """Logits [r n, v] after writing value [r n, p, ...] at positions [r n, p]: the n documents, r edits of each."""
+        """Logits [r n, q, v] after writing value [r n, p, ...] at positions [r n, p]: n documents, r edits of each."""
         ...
 
     def no_path(self, site: str, standing: Standing) -> str | None:

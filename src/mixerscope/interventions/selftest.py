@@ -28,7 +28,6 @@ from mixerscope.interventions.states import is_state
 from mixerscope.interventions.subjects import Foreign, Own, Subject, relative_difference
 from mixerscope.model import Model
 from mixerscope.randomness import stream
-from mixerscope.tasks import Batch
 
 DOCUMENTS = 4
 """Documents the self-test runs on."""
@@ -50,9 +49,9 @@ def self_test(model: Model | Adapted, pairs: Pairs, sites: Sequence[str]) -> Sel
 
 def self_tests(members: Members, pairs: Pairs, sites: Sequence[str]) -> list[SelfTest | SelfTestFailed]:
     """The checks of every model, or what it failed by."""
-    batch = pairs.original[slice(0, DOCUMENTS)]
+    pairs = next(pairs.chunks(DOCUMENTS))
     at_once = [site for site in sites if not is_state(site)]  # what steps do is compared with steps, not at once
-    looks: Tensor = members.map(lambda model: Tester(subject_of(model, batch, at_once)).first_looks(at_once))
+    looks: Tensor = members.map(lambda model: Tester(subject_of(model, pairs, at_once)).first_looks(at_once))
     tolerance = tolerance_for(looks)
     found: list[SelfTest | SelfTestFailed] = []
     for model, seen in zip(members.models, looks.cpu().tolist(), strict=True):
@@ -64,20 +63,18 @@ def self_tests(members: Members, pairs: Pairs, sites: Sequence[str]) -> list[Sel
         left = [site for site in sites if site not in passed]
         try:
             if left:
-                tester = Tester(subject_of(model, batch, left))
+                tester = Tester(subject_of(model, pairs, left))
                 passed |= {site: tester.passed(site) for site in left}
-            found.append(SelfTest(tuple(passed[site] for site in sites), len(batch), tolerance))
+            found.append(SelfTest(tuple(passed[site] for site in sites), len(pairs), tolerance))
         except SelfTestFailed as failure:
             found.append(failure)
     return found
 
 
-def subject_of(model: Model | Adapted, batch: Batch, sites: Sequence[str]) -> Subject:
-    return (
-        Foreign(model, batch.tokens)
-        if isinstance(model, Adapted)
-        else Own(model, batch.tokens, batch.answers()[0], sites)
-    )
+def subject_of(model: Model | Adapted, pairs: Pairs, sites: Sequence[str]) -> Subject:
+    tokens = pairs.original.tokens
+    # Of several reads the last: what an edit does can be seen there.
+    return Foreign(model, tokens) if isinstance(model, Adapted) else Own(model, tokens, pairs.reads.last, sites)
 
 
 def tolerance_for(x: Tensor) -> float:

@@ -69,15 +69,15 @@ class Own:
     scales = (1.0, 30.0, 1000.0)
 
     def __init__(self, model: Model, tokens: Tensor, read: Tensor, sites: Iterable[str]) -> None:
-        self.model, self.tokens, self.read, self.sites = model, tokens, read, list(sites)
+        self.model, self.tokens, self.read, self.sites = model, tokens, read[:, None], list(sites)
         self.end = f"blocks.{len(model.blocks) - 1}.resid_post"
         """Compared at every position in place of the logits, which say no more and cost many times as much."""
         self.runner, self.silent = Resumed(model), set[str]()
         try:
-            self.unedited = self.runner.run(tokens, read, self.sites)
+            self.unedited = self.runner.run(tokens, self.read, self.sites)
         except (SiteNeverFired, SiteFiredAgain):
             self.silent = {site for site in self.sites if not self._fires(site)}
-            self.unedited = self.runner.run(tokens, read, [site for site in self.sites if site not in self.silent])
+            self.unedited = self.runner.run(tokens, self.read, [site for site in self.sites if site not in self.silent])
         self.plain = self._run()[0]
 
     def complaint(self, site: str) -> str | None:
@@ -93,7 +93,8 @@ class Own:
         state acts on what comes after its position only.
         """
         last = split_site(site)[0] == len(self.model.blocks) - 1
-        return self.read if last and not is_state(site) else self.read - 1
+        read = self.read[:, 0]
+        return read if last and not is_state(site) else read - 1
 
     def written_back(self, sites: Iterable[str]) -> Tensor:
         with edit(self.model, {site: write_back(self.positions(site)) for site in sites}):
@@ -126,15 +127,15 @@ class Own:
         for parameter in model.parameters():
             random = torch.randn(parameter.shape, generator=rng, dtype=torch.float64) * RANDOM_STD
             parameter.copy_(random)
-        return Own(model, self.tokens, self.read, self.sites)
+        return Own(model, self.tokens, self.read[:, 0], self.sites)
 
     def strict(self) -> "Own | None":
         if self.plain.device.type == "cpu":
             return None
-        return Own(copy.deepcopy(self.model).cpu(), self.tokens.cpu(), self.read.cpu(), self.sites)
+        return Own(copy.deepcopy(self.model).cpu(), self.tokens.cpu(), self.read[:, 0].cpu(), self.sites)
 
     def _run(self) -> tuple[Tensor, Tensor]:
-        """What leaves the last block [n, t, d], and the logits [n, v] at the position that is read."""
+        """What leaves the last block [n, t, d], and the logits [n, 1, v] at the position that is read."""
         logits, found = run_and_record(self.model, self.tokens, self.read, [self.end])
         return found[self.end], logits
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,13 +31,14 @@ from mixerscope.artifacts.effects import (
     Facts,
     corrupted,
     half,
+    read_at,
 )
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.artifacts.scores import Scores
 from mixerscope.artifacts.verdicts import Verdict
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.effects import Effects
-from mixerscope.interventions.engine import Grid
+from mixerscope.interventions.engine import Grid, Measured
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.interventions.paths import PathGrid
 from mixerscope.interventions.plan import boundary_sites, distinct_roles, parts_of
@@ -53,7 +55,7 @@ def verdict(grid: Grid, model: Model, slot: str | None = None, rules: Rules | No
 
 def facts_of(model: Model | Adapted, pairs: Pairs) -> Facts:
     """What judging must know of the documents and the model beside the numbers; of a foreign model, no blocks."""
-    read, _ = pairs.original.answers()
+    read = pairs.reads.positions[:, 0]
     ours = isinstance(model, Model)
     return Facts(
         documents=len(pairs),
@@ -63,25 +65,33 @@ def facts_of(model: Model | Adapted, pairs: Pairs) -> Facts:
         blocks=parts_of(model) if ours else (),
         mechanisms=pairs.mechanisms,
         together=pairs.together,
+        first_read=pairs.reads.names[0],
     )
 
 
 def effect_table(grid: Grid, model: Model | Adapted) -> EffectTable:
-    """All cells with their means and intervals, and the documents one by one where judging looks."""
+    """All cells with their means and intervals, and the documents one by one where judging looks. Of several reads, a
+    cell each."""
     facts = facts_of(model, grid.pairs)
-    rows = _Rows()
-    unedited = {ORIGINAL: rows.of(grid.original)}
-    unedited |= {corrupted(slot): rows.of(effects) for slot, effects in grid.corrupted.items()}
-    looked_at = set(facts.sites)
+    rows, looked_at = _Rows(), set(facts.sites)
+    cells: dict[Cell, Measured] = {}
+    summaries: list[dict[str, Tensor]] = []
+    unedited: dict[str, int] = {}
+    for number, name in enumerate(grid.pairs.reads.names):
+        one, read = grid.reading(name), name if number else ""
+        unedited[read_at(ORIGINAL, read)] = rows.of(one.original)
+        unedited |= {read_at(corrupted(slot), read): rows.of(effects) for slot, effects in one.corrupted.items()}
+        cells |= {replace(cell, read=read): measured for cell, measured in one.cells.items()}
+        summaries.append(summary(one))
     kept = [
         rows.of(measured.effects) if cell.site in looked_at and measured.status != "invalid" else -1
-        for cell, measured in grid.cells.items()
+        for cell, measured in cells.items()
     ]
     return EffectTable(
-        cells=tuple(grid.cells),
-        statuses=tuple(measured.status for measured in grid.cells.values()),
-        reasons=tuple(measured.reason for measured in grid.cells.values()),
-        summary=summary(grid),
+        cells=tuple(cells),
+        statuses=tuple(measured.status for measured in cells.values()),
+        reasons=tuple(measured.reason for measured in cells.values()),
+        summary={metric: torch.cat([part[metric] for part in summaries]) for metric in COLUMNS},
         unedited=unedited,
         kept=torch.tensor(kept, dtype=torch.int32),
         documents=rows.documents(len(grid.pairs)),
@@ -119,7 +129,8 @@ class _Rows:
 
 
 def scores(grid: Grid) -> Scores:
-    """What the model scores where nothing is edited."""
+    """What the model scores where nothing is edited, at the first read."""
+    grid = grid.reading(grid.pairs.reads.names[0])
     return scores_of(grid.original, grid.corrupted)
 
 

@@ -22,7 +22,7 @@ class WholePass:
     def edited(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:
         repeats = len(positions) // len(base.tokens)
         with edit(self.model, {site: lambda x: swap(x, positions, value)}):
-            return self.model(base.tokens.repeat(repeats, 1), base.read.repeat(repeats)[:, None])[:, 0]
+            return self.model(base.tokens.repeat(repeats, 1), base.read.repeat(repeats, 1))
 
     def no_path(self, site: str, standing: Standing) -> str | None:
         return AFTER if standing.all_after else None

@@ -87,13 +87,10 @@ class Block(nn.Module):
 
     def mix(self, x: Tensor) -> Tensor:
         """What the mixer adds to the residual stream x [b, t, d]."""
-        return self.mixer_out(self.mixer(self.mixer_in(self._mixer_input(x))))
+        return self.mixer_out(self.mixer(self.mixer_in(self.mixer_input(x))))
 
-    def mix_at(self, x: Tensor, at: Tensor) -> Tensor:
-        """`mix` at one position `at` [b] of each document alone: [b, t, d] -> [b, d]. No site of the mixer fires."""
-        return self.mixer.forward_at(self._mixer_input(x), at)
-
-    def _mixer_input(self, x: Tensor) -> Tensor:
+    def mixer_input(self, x: Tensor) -> Tensor:
+        """What the mixer sees of the residual stream."""
         x = self.norm1(x)
         if self.short_conv is not None:
             x = x + self.short_conv_out(self.short_conv(x))

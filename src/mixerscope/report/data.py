@@ -111,10 +111,11 @@ class ModelResult:
 
     @cached_property
     def shares(self) -> dict[str, list[dict[str, Any]]]:
-        """By slot: the rows of patched cells that hold a share, without those of single heads."""
+        """By slot: the rows of patched cells that hold a share at the first read, without those of single heads."""
         found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        first = self.effects.facts.first_read if self.effects else ""
         for row in self.effects.rows() if self.effects else ():
-            if row["metric"] == SHARE and row["edit"] == SWAP and row["head"] is None:
+            if row["metric"] == SHARE and row["edit"] == SWAP and row["head"] is None and row["read"] == first:
                 found[row["slot"]].append(row)
         return dict(found)
 
