@@ -239,7 +239,8 @@ STAGES = Registry(
     "stage",
     {
         "patch": ("mixerscope.stages.patch:Patch", "activation patching at every site and role"),
-        "judge": ("mixerscope.stages.judge:Judge", "names the route from stored effects"),
+        "prove": ("mixerscope.stages.prove:Prove", "puts the routes that patching proposes to the proof"),
+        "judge": ("mixerscope.stages.judge:Judge", "names the route from stored effects and proofs"),
         "emergence": ("mixerscope.stages.emergence:Emergence", "patching at the block boundaries while training"),
     },
 )

@@ -29,9 +29,9 @@ from mixerscope.machine import CPU, Machine, matmuls, torch_threads
 from mixerscope.model import Model, build_model, parameter_count, state_size, trained_models
 from mixerscope.progress import Progress, told
 from mixerscope.provenance import provenance
-from mixerscope.results import RunResult, load_run, run_folder
+from mixerscope.results import RunResult, StageResult, load_run, run_folder
 from mixerscope.runnable import check_runnable
-from mixerscope.spec import RunSpec, id_of, parse, stage_identity
+from mixerscope.spec import RunSpec, id_of, parse, read_by, stage_identity
 from mixerscope.stages import Cohort, Done, Impossible, Result, Stage, Watch
 from mixerscope.store import RunFolder, StageFolder
 from mixerscope.training import Member, Observer, check_stackable, train_cohort
@@ -114,6 +114,10 @@ class _Member:
     status: Status | None = None
     weights: Mapping[str, Tensor] | None = None
     """Where they are at hand; else they are in the folder, or were not kept."""
+
+    def find(self, name: str, artifact: type[Artifact]) -> Any:
+        """An artifact of a stage that may not be asked for, or may have been impossible."""
+        return found_in(StageResult.of(self.stage(name)), artifact) if name in self.spec.stages else None
 
     def trained(self) -> Status:
         assert self.status is not None, "stages come after training"
@@ -227,6 +231,7 @@ class _Making:
                 parse=lambda: [member.spec for member in here],
                 build=lambda: self._models(here),
                 read=lambda index, needed, artifact: here[index].stage(needed).read(artifact),
+                find=lambda index, needed, artifact: here[index].find(needed, artifact),
                 progress=lambda done, total: self.tell(name, done, total, ""),
             )
             with kernels.watched() as watch:
@@ -273,6 +278,11 @@ class _Making:
         accuracy = max((member.history[-1].accuracy for member in members if member.history), default=0.0)
         note = f"accuracy {accuracy:.1%}" if len(members) == 1 else f"best accuracy {accuracy:.1%}"
         self.tell("train", done, self.first.train.steps, note)
+
+
+def found_in(stage: StageResult | None, artifact: type[Artifact]) -> Any:
+    """An artifact of a stage that may not be there, or may have been impossible."""
+    return None if stage is None or stage.outcome.state != "done" else stage.folder.read(artifact)
 
 
 def checked_results(name: str, stage: Stage, results: Any, count: int) -> list[Result]:
@@ -325,11 +335,11 @@ def redo(result: RunResult, name: str, stage: Stage, fresh: bool = False) -> Run
     for need in stage.needs:
         if need not in result.stages:
             raise UserError(f"{result.folder.path} has no finished stage {need!r}, which {name!r} needs")
-    needs = {need: result.stages[need].id for need in stage.needs}
+    needs = {need: result.stages[need].id for need in read_by(stage, result.stages)}
     identity = stage_identity(name, stage, needs)
     folder = result.folder.stage(name, id_of(identity))
     if fresh or not _is_there(folder):
-        impossible = [s.outcome.reason for n in needs if (s := result.stages[n]).outcome.state == "impossible"]
+        impossible = [s.outcome.reason for n in stage.needs if (s := result.stages[n]).outcome.state == "impossible"]
         if impossible:
             found: Result = Impossible(impossible[0])
         else:
@@ -339,6 +349,7 @@ def redo(result: RunResult, name: str, stage: Stage, fresh: bool = False) -> Run
                 parse=lambda: [result.spec],
                 build=lambda: [result.model()],
                 read=lambda _, needed, artifact: result.stages[needed].folder.read(artifact),
+                find=lambda _, needed, artifact: found_in(result.stages.get(needed), artifact),
             )
             [found] = checked_results(name, stage, stage.run(cohort), 1)
         begin_stage(folder, identity, stage, found)

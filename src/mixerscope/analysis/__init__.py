@@ -1,6 +1,6 @@
 """From stored effects to verdicts, intervals and comparisons: pure functions, which need no model."""
 
-from mixerscope.analysis.judge import judge, judge_slot
+from mixerscope.analysis.judge import hypotheses, judge, judge_slot
 from mixerscope.analysis.rules import Rules
 from mixerscope.analysis.seeds import OverSeeds, over_seeds
 from mixerscope.analysis.stats import mean_estimate, proportion_estimate, ratio_estimate
@@ -8,6 +8,7 @@ from mixerscope.analysis.stats import mean_estimate, proportion_estimate, ratio_
 __all__ = [
     "OverSeeds",
     "Rules",
+    "hypotheses",
     "judge",
     "judge_slot",
     "mean_estimate",

@@ -1,244 +1,408 @@
-"""Verdicts: the route by which information about the corrupted token reaches the answer, read off stored effects.
-
-At every block boundary, the roles are restored one at a time. The role that brings back more than half of what the
-corruption took away *carries* the information there. The carriers, boundary by boundary, are the route:
+"""Verdicts: a route is proposed by the grid, put to the proof, and named only if no test refutes it.
 
     key -> value -> query      induction: the association is stored at the value, then retrieved
     key -> query               direct retrieval: one block goes from key to query
     key -> next_key -> query   association one step later: stored at the position after the value
     value -> query             value copy: with the value corrupted; says nothing about how it was found
 
-Inside a block where the carrier changes, the same is read at the sites behind each part of the block that can move
-information, which names the part responsible. Where no role carries the information, positions around the corrupted
-token are looked at, and several roles at once. Everything is a pure function of the table of effects and the rules.
+Everything is a pure function of the table of effects, the proof and the rules, and needs no model.
 """
 
-import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from math import isfinite
 
-from mixerscope.analysis.rules import NOT_LEARNED, NOT_RETRIEVAL, UNDETERMINED, Rules, mechanism_of
+import torch
+from torch import Tensor
+
+from mixerscope.analysis.documents import Path, SlotDocuments, candidate_paths, surest
+from mixerscope.analysis.evidence import boundaries, moves, together_text
+from mixerscope.analysis.published import published_reading
+from mixerscope.analysis.rules import (
+    CONTRADICTED,
+    NOT_LEARNED,
+    NOT_RETRIEVAL,
+    UNDETERMINED,
+    UNPROVEN,
+    Rules,
+    mechanism_of,
+)
 from mixerscope.analysis.stats import mean_estimate, proportion_estimate
-from mixerscope.artifacts.effects import DIRECTIONS, JOINT, ORIGINAL, SHARE, Cell, EffectTable, Part, corrupted
+from mixerscope.artifacts.effects import ANYWHERE, DIRECTIONS, ORIGINAL, EffectTable, corrupted
 from mixerscope.artifacts.estimate import Estimate
-from mixerscope.artifacts.verdicts import Boundary, RouteMove, Verdict, Verdicts
+from mixerscope.artifacts.proof import Proof
+from mixerscope.artifacts.verdicts import Test, Verdict, Verdicts
 from mixerscope.errors import UnknownName, UserError
 
-_OFFSET = re.compile(r"[+-]\d+")
+MOST_ROUTES = 6
+"""Routes of a slot that are put to the proof."""
+LEAST_COMMON = 0.02
+"""Share of the documents that must take a route, judged by single stations, for it to be worth a proof."""
+NEITHER = "neither"
+Counts = Callable[[Path], dict[str, Tensor]]
+"""For one path, by test: [documents that count] whether they pass."""
 
 
-def judge(table: EffectTable, rules: Rules | None = None) -> Verdicts:
-    """The verdict of every slot that was patched."""
-    return Verdicts(tuple(judge_slot(table, slot, rules) for slot in table.slots))
+def judge(table: EffectTable, rules: Rules | None = None, proof: Proof | None = None) -> Verdicts:
+    """The verdict of every slot of the grid."""
+    return Verdicts(tuple(judge_slot(table, slot, rules, proof) for slot in table.slots))
 
 
-def judge_slot(table: EffectTable, slot: str, rules: Rules | None = None) -> Verdict:
-    """The verdict of a table that holds, for this slot, every boundary, role and direction.
-
-    Who reads the key but not its value, or the value but not its key, does not retrieve: slots that belong together
-    are all corrupted, also those that were not patched.
-    """
+def judge_slot(table: EffectTable, slot: str, rules: Rules | None = None, proof: Proof | None = None) -> Verdict:
+    """The verdict of one slot."""
     rules = Rules() if rules is None else rules
     if slot not in table.slots:
         raise UnknownName("slot in this grid", slot, table.slots)
     if not table.facts.boundaries:
         raise UserError("a verdict is read off at the boundaries of blocks, and this foreign model has none by name")
-    gaps = {name: _gap(table, name) for name in dict.fromkeys([slot, *table.facts.together]) if _has(table, name)}
-    gap, accuracy = gaps[slot], proportion_estimate(table.correct(ORIGINAL))
-    reader = _Reader(table, slot, rules)
-
-    def unnamed(mechanism: str, reason: str, boundaries: tuple[Boundary, ...] = ()) -> Verdict:
-        return Verdict(mechanism, (), (), None, gap, boundaries, reason, slot, accuracy)
-
-    if gap is None:
-        return unnamed(UNDETERMINED, "the likelihood of some answer is not finite, though nothing was edited")
-    reads, solves = gap.low > rules.min_gap, accuracy.low > rules.solves
-    if not reads:
-        reason = _why_unread(slot, gap, accuracy, solves, rules)
-        return unnamed(NOT_RETRIEVAL if solves else NOT_LEARNED, reason)
-    if table.facts.documents < rules.min_documents:
-        return unnamed(UNDETERMINED, f"{table.facts.documents} documents are too few (needed: {rules.min_documents})")
-    for other in table.facts.together if solves else ():
-        found = gaps.get(other)
-        if found is not None and found.high < rules.min_gap:
-            return unnamed(NOT_RETRIEVAL, _why_unread(other, found, accuracy, solves, rules))
-    if not reader.has_shares:
-        return unnamed(UNDETERMINED, "the gap varies too much between the documents for a share of it to be a number")
-
-    boundaries = tuple(reader.boundary(site) for site in table.facts.boundaries)
-    unclear = [b for b in boundaries if b.carrier is None]
-    if unclear:
-        return unnamed(UNDETERMINED, f"at {unclear[0].site}, {unclear[0].reason}", boundaries)
-    carriers = [b.carrier for b in boundaries if b.carrier is not None]
-    if carriers[0] != slot or carriers[-1] not in table.facts.read:
-        reason = f"the information should go from the {slot} to where the answer is read, not {' → '.join(carriers)}"
-        return unnamed(UNDETERMINED, reason, boundaries)
-
-    route = tuple(c for i, c in enumerate(carriers) if i == 0 or c != carriers[i - 1])
-    moves: list[RouteMove] = []
-    for block, (source, target) in enumerate(pairwise(carriers)):
-        if source != target:
-            moves += reader.moves_inside(block, source, target)
-    weakest = min((b.share for b in boundaries if b.share is not None), key=lambda s: s.value)
-    name = mechanism_of(route, slot, table.facts.mechanisms)
-    return Verdict(name, route, tuple(moves), weakest, gap, boundaries, "", slot, accuracy)
+    return _Case(table, slot, rules, proof).verdict()
 
 
-def plain(value: float, digits: int = 2) -> str:
-    """A rounded number that is never -0.00."""
-    return f"{round(value, digits) + 0.0:.{digits}f}"
+def hypotheses(table: EffectTable, rules: Rules | None = None) -> list[tuple[str, Path]]:
+    """Slots and paths that the grid proposes, for a proof to test."""
+    rules = Rules() if rules is None else rules
+    return [
+        (slot, path)
+        for slot in dict.fromkeys([*table.slots, *table.facts.together])
+        if corrupted(slot) in table.unedited
+        for path in candidate_paths(_documents(table, slot, rules), MOST_ROUTES, LEAST_COMMON)
+    ]
+
+
+def percent(share: float) -> str:
+    return f"{share:.0%}"
 
 
 def interval(estimate: Estimate, digits: int = 2) -> str:
     """`0.57 [0.46, 0.68]`"""
-    value, low, high = (plain(number, digits) for number in (estimate.value, estimate.low, estimate.high))
+    numbers = (round(number, digits) + 0.0 for number in (estimate.value, estimate.low, estimate.high))
+    value, low, high = (f"{number:.{digits}f}" for number in numbers)
     return f"{value} [{low}, {high}]"
 
 
-def _has(table: EffectTable, slot: str) -> bool:
-    return corrupted(slot) in table.unedited
+def _documents(table: EffectTable, slot: str, rules: Rules) -> SlotDocuments:
+    return SlotDocuments(table, slot, rules.carries)
 
 
-def _gap(table: EffectTable, slot: str) -> Estimate | None:
-    found = mean_estimate(table.likelihood(ORIGINAL) - table.likelihood(corrupted(slot)))
-    return found if isfinite(found.value) else None
+class _Case:
+    """One slot of one model, from the first question to the last."""
 
+    def __init__(self, table: EffectTable, slot: str, rules: Rules, proof: Proof | None) -> None:
+        self.table, self.facts, self.slot, self.rules, self.proof = table, table.facts, slot, rules, proof
+        self.documents = _documents(table, slot, rules)
+        self.accuracy = proportion_estimate(table.correct(ORIGINAL))
+        gap = mean_estimate(table.likelihood(ORIGINAL) - table.likelihood(corrupted(slot)))
+        self.gap = gap if isfinite(gap.value) else None
+        self.tests: list[Test] = []
+        self.found: dict[str, float] = {}
 
-def _why_unread(slot: str, gap: Estimate, accuracy: Estimate, solves: bool, rules: Rules) -> str:
-    needed = f"needed: all of the interval above {rules.min_gap:g}"
-    lowers = f"corrupting the {slot} lowers the likelihood by {interval(gap, 3)} only ({needed})"
-    return f"{accuracy.value:.0%} of the documents are answered, but {lowers}" if solves else lowers
+    # What ends without a name.
 
+    def _unnamed(self, mechanism: str, reason: str, route: tuple[str, ...] = ()) -> Verdict:
+        return self._said(mechanism, route, reason)
 
-class _Reader:
-    """Reads off one slot of a table who carries the information where."""
-
-    def __init__(self, table: EffectTable, slot: str, rules: Rules) -> None:
-        self.table, self.slot, self.rules = table, slot, rules
-        self.roles = table.facts.roles
-        known = (c for c, s in zip(table.cells, table.statuses, strict=True) if c.slot == slot and s != "invalid")
-        first = next((cell for cell in known if not cell.read), None)
-        # Whether there are shares is a question of the gap, so one cell speaks for all.
-        self.has_shares = first is None or table.estimate(first, SHARE) is not None
-        self.places: dict[str, list[str]] = {}
-        """By site: offsets and joint roles that were restored there."""
-        for cell in table.cells:
-            if (cell.slot, cell.direction, cell.edit, cell.head, cell.read) == (slot, "restore", "swap", -1, ""):
-                self.places.setdefault(cell.site, []).append(cell.role)
-
-    def boundary(self, site: str) -> Boundary:
-        """The one role that carries the information at a site, restoring and breaking alike; else an offset."""
-        for direction in DIRECTIONS:
-            for role in self.roles:
-                if Cell(self.slot, direction, site, role) not in self.table.index:
-                    raise UserError(f"a verdict needs the cell {self.slot} / {direction} / {site} / {role} of the grid")
-        return self._located(site)
-
-    def moves_inside(self, block: int, source: str, target: str) -> list[RouteMove]:
-        """Which part of the block moved the information. The last part takes what no earlier one is shown to do."""
-        parts = self.table.facts.blocks[block]
-        moves: list[RouteMove] = []
-        at = source
-        unread: list[str] = []
-        for i, part in enumerate(parts):
-            here = target if i == len(parts) - 1 else self._located(part.site).carrier
-            if here is None:  # this site does not single out a place, so the next one speaks for both parts
-                unread.append(part.component)
-            elif here != at:
-                component = " + ".join([*unread, part.component]) + self._head(part, here)
-                share = self._shares([Cell(self.slot, "restore", part.site, here)])
-                moves.append(RouteMove(block, component, at, here, share.get(here)))
-                at, unread = here, []
-        return moves
-
-    def _located(self, site: str) -> Boundary:
-        """The carrier among the roles that the grid has there, else an offset, else what was tried."""
-        found = self._carrier(site)
-        if found.carrier is not None or not found.restored or found.broken is not None:
-            return found
-        restored = dict(found.restored)
-        carriers = self._carriers(restored)
-        if not carriers:
-            offsets = [place for place in self.places.get(site, []) if self._is_offset(place)]
-            restored |= self._restored(site, offsets)
-            carriers = self._carriers(restored)
-            if len(carriers) == 1:
-                [place] = carriers
-                broken = self._shares([Cell(self.slot, "break", site, place)]).get(place)
-                if broken is not None:
-                    return self._both_ways(site, place, restored, broken)
-                share = restored[place]
-                reason = f"restoring the {place} brings back {plain(share.value)}, what breaking it takes is not known"
-                return Boundary(site, None, share, None, reason, restored)
-        best = max(restored, key=lambda place: restored[place].value)
-        several = self._restored(site, [place for place in self.places.get(site, []) if JOINT in place])
-        everywhere = several.pop(JOINT.join(self.roles), None)
-        pairs = {place: share for place, share in several.items() if set(place.split(JOINT)) <= set(self.roles)}
-        tried = ""
-        if pairs:
-            together = max(pairs, key=lambda place: pairs[place].value)
-            restored[together] = pairs[together]
-            tried = f", {together} together bring back {plain(pairs[together].value)}"
-        if everywhere is not None:
-            restored["all roles"] = everywhere
-            tried += f", all roles {plain(everywhere.value)}"
-        if carriers:
-            reason = f"more than one role carries the information: {', '.join(carriers)}"
-        else:
-            share, needed = interval(restored[best]), f"needed: all of the interval above {self.rules.carries:g}"
-            reason = f"no role alone carries the information; the best is {best} with {share} ({needed}){tried}"
-        return Boundary(site, None, None, None, reason, restored)
-
-    def _carrier(self, site: str) -> Boundary:
-        """The same from single roles alone."""
-        cells = [Cell(self.slot, "restore", site, role) for role in self.roles]
-        cells = [cell for cell in cells if {cell, replace(cell, direction="break")} <= self.table.index.keys()]
-        for cell in cells:
-            for either_way in (cell, replace(cell, direction="break")):
-                at = self.table.index[either_way]
-                if self.table.statuses[at] == "invalid":
-                    why = self.table.reasons[at]
-                    reason = f"the {either_way.direction} cell of role {cell.role!r} is invalid: {why}"
-                    return Boundary(site, None, None, None, reason)
-        restored = self._shares(cells)
-        carriers = self._carriers(restored)
-        if len(carriers) != 1:
-            return Boundary(site, None, None, None, "", restored)
-        broken = self._shares([Cell(self.slot, "break", site, carriers[0])])
-        return self._both_ways(site, carriers[0], restored, broken[carriers[0]])
-
-    def _both_ways(self, site: str, place: str, restored: Mapping[str, Estimate], broken: Estimate) -> Boundary:
-        share = restored[place]
-        if broken.low > self.rules.carries:
-            return Boundary(site, place, share, broken, "", restored)
-        reason = (
-            f"restoring the {place} brings back {interval(share)} but breaking it takes {interval(broken)} only"
-            f" (needed: all of both intervals above {self.rules.carries:g})"
+    def _said(self, mechanism: str, route: tuple[str, ...], reason: str = "", share: Estimate | None = None) -> Verdict:
+        evidence = boundaries(self.documents, self.facts, self.rules) if self.documents.number else ()
+        return Verdict(
+            mechanism=mechanism,
+            route=route,
+            moves=(),
+            share=share,
+            gap=self.gap,
+            boundaries=evidence,
+            reason=reason,
+            slot=self.slot,
+            accuracy=self.accuracy,
+            guessing=self.facts.guessing,
+            tests=tuple(self.tests),
+            found=dict(self.found),
+            published=published_reading(self.table, self.slot, self.rules),
         )
-        return Boundary(site, None, share, broken, reason, restored)
 
-    def _carriers(self, restored: Mapping[str, Estimate]) -> list[str]:
-        return [place for place, share in restored.items() if share.low > self.rules.carries]
+    # The questions, in order.
 
-    def _is_offset(self, place: str) -> bool:
-        return place.startswith(self.slot) and _OFFSET.fullmatch(place.removeprefix(self.slot)) is not None
+    def verdict(self) -> Verdict:
+        if self.gap is None:
+            return self._unnamed(UNDETERMINED, "the likelihood of some answer is not finite, though nothing was edited")
+        for question in (self._solves, self._enough, self._follows, self._reads):
+            ended = question()
+            if ended is not None:
+                return ended
+        if not self.facts.read:
+            return self._unnamed(UNDETERMINED, "no role stands where the answer is read, so no route can end there")
+        return self._route()
 
-    def _restored(self, site: str, places: list[str]) -> dict[str, Estimate]:
-        return self._shares([Cell(self.slot, "restore", site, place) for place in places])
+    def _solves(self) -> Verdict | None:
+        guessing = self.facts.guessing or 0.0
+        above = self.accuracy.low > guessing
+        self.tests.append(
+            Test("above guessing", above, self.accuracy, guessing, "share of fresh documents answered rightly")
+        )
+        if above:
+            return None
+        if self.accuracy.low > guessing / 2 and guessing > 0.5:
+            # A rule of thumb solves the task, too; whether the model retrieves all the same is still a question.
+            ended = self._follows() or self._reads()
+            if ended is not None:
+                return ended
+        return self._unnamed(
+            NOT_LEARNED, f"accuracy {interval(self.accuracy)} cannot be told from guessing, {guessing:.2f}"
+        )
 
-    def _shares(self, cells: list[Cell]) -> dict[str, Estimate]:
-        """By place: how much of the gap each cell closes, or opens. Cells without numbers are left out."""
-        # Those of the table, from exact likelihoods: rounded ones look alike where the runs were not.
-        found = {cell.role: self.table.estimate(cell, SHARE) for cell in cells if cell in self.table.index}
-        return {place: share for place, share in found.items() if share is not None}
+    def _enough(self) -> Verdict | None:
+        have, need = self.facts.documents, self.rules.min_documents
+        if have >= need:
+            return None
+        return self._unnamed(UNDETERMINED, f"{have} documents are too few (needed: {need})")
 
-    def _head(self, part: Part, place: str) -> str:
-        """` head 2` where there are several and restoring that one alone is enough."""
-        enough: list[int] = []
-        for head in range(part.heads if part.heads > 1 else 0):
-            share = self._shares([Cell(self.slot, "restore", part.site, place, head=head)]).get(place)
-            if share is not None and share.low > self.rules.carries:
-                enough.append(head)
-        return f" head {enough[0]}" if len(enough) == 1 else ""
+    def _follows(self) -> Verdict | None:
+        """Counterfactuals: the answer must be the one that the task predicts."""
+        needed = self.rules.follows * self.accuracy.value
+        failed: list[Test] = []
+        for followed in self.proof.followed if self.proof else ():
+            answered = followed.right[followed.counts]
+            name = f"follows: {followed.kind}"
+            if len(answered) < self.rules.min_documents:
+                self.tests.append(Test(name, None, about=f"{len(answered)} documents can be changed so"))
+                continue
+            share = proportion_estimate(answered)
+            about = "changed documents that are answered as the task predicts"
+            self.tests.append(Test(name, share.low > needed, share, needed, about))
+            if not share.low > needed:
+                failed.append(self.tests[-1])
+        if not failed:
+            return None
+        worst = min(failed, key=lambda test: test.margin)
+        assert worst.value is not None, "it was measured"
+        kind = worst.name.removeprefix("follows: ")
+        return self._unnamed(
+            NOT_RETRIEVAL,
+            f"{percent(self.accuracy.value)} of the documents are answered, but when the {kind} is changed the answer"
+            f" follows in {interval(worst.value)} only (needed: all of the interval above {needed:.2f})",
+        )
+
+    def _reads(self) -> Verdict | None:
+        """A model that uses a token loses answers when it is changed."""
+        for slot in dict.fromkeys([self.slot, *self.facts.together]):
+            if corrupted(slot) not in self.table.unedited:
+                continue
+            documents = self.documents if slot == self.slot else _documents(self.table, slot, self.rules)
+            lost = proportion_estimate(documents.counts[documents.right])
+            reads = lost.high > self.rules.reads
+            self.tests.append(Test(f"reads the {slot}", reads, lost, None, "right answers lost when it is changed"))
+            if not reads:
+                return self._unnamed(
+                    NOT_RETRIEVAL,
+                    f"{percent(self.accuracy.value)} of the documents are answered, but changing the {slot} loses"
+                    f" {interval(lost)} of these answers only",
+                )
+        if self.documents.number < self.rules.min_documents:
+            count, need = self.documents.number, self.rules.min_documents
+            return self._unnamed(
+                UNDETERMINED, f"changing the {self.slot} changes {count} answers, which is too few (needed: {need})"
+            )
+        return None
+
+    def _route(self) -> Verdict:
+        stations = self.facts.stations
+        paths = candidate_paths(self.documents, MOST_ROUTES, LEAST_COMMON)
+        if not paths:
+            self.found = {NEITHER: 1.0}
+            return self._unnamed(UNDETERMINED, together_text(self.documents, stations, self.rules))
+        tried = self.proof is not None and self.proof.route(self.slot, paths[0]) is not None
+        taken, counts = self._taken_by_proof(paths) if tried else self._taken_by_stations(paths)
+        by_path = Counter(path for path in taken if path is not None)
+        path = by_path.most_common(1)[0][0] if by_path else paths[0]
+        share = proportion_estimate(torch.tensor([one == path for one in taken]))
+        self.found = self._fractions(taken)
+        informative = any(place != ANYWHERE for place in path)
+        if informative:
+            for name, passed in counts(path).items():
+                value = proportion_estimate(passed)
+                self.tests.append(Test(name, value.low > self.rules.names, value, self.rules.names, ABOUT[name]))
+        else:
+            self.tests.append(Test("sufficient and necessary", None, about="one block, with nothing to see inside it"))
+        if informative and not share.low > self.rules.names:
+            mixture = ", ".join(f"{name} in {percent(value)}" for name, value in self.found.items())
+            reason = (
+                mixture
+                if self.found.get(NEITHER, 0) < 0.5
+                else (f"{mixture}; {together_text(self.documents, stations, self.rules)}")
+            )
+            return self._said(UNDETERMINED, (), reason, share)
+        return self._named(path, share, tried)
+
+    def _named(self, path: Path, share: Estimate, tried: bool) -> Verdict:
+        carriers = self._carriers(path)
+        route = tuple(c for i, c in enumerate(carriers) if i == 0 or c != carriers[i - 1])
+        refuted = self._meets(carriers) or self._robust(path)
+        name = mechanism_of(route, self.slot, self.facts.mechanisms, self._beside())
+        if refuted is not None:
+            return refuted
+        found = self._said(name, route, "", share)
+        found = replace(found, moves=moves(self.documents, self.facts, carriers, path, self.rules))
+        if not tried:
+            reason = "the proof of this route was not taken while the model was at hand"
+            return replace(found, mechanism=f"{UNPROVEN}: {name}", reason=reason)
+        return found
+
+    # Routes, by document.
+
+    def _carriers(self, path: Path) -> tuple[str, ...]:
+        """Who carries the information at each boundary."""
+        middle = () if self.facts.one_block else path
+        return (self.slot, *middle, self.facts.read[0])
+
+    def _name(self, path: Path) -> str:
+        """What a path is called among others, with the block that brings the information to where it is read."""
+        carriers = self._carriers(path)
+        route = tuple(c for i, c in enumerate(carriers) if i == 0 or c != carriers[i - 1])
+        name = mechanism_of(route, self.slot, self.facts.mechanisms)
+        return name if self.facts.one_block else f"{name} (block {arrival(carriers)})"
+
+    def _taken_by_proof(self, paths: Sequence[Path]) -> tuple[list[Path | None], Counts]:
+        """The path that each document takes: it alone is sufficient and necessary."""
+        both = _tested(self.proof, self.slot, paths)
+        return _taken(both, self.rules.carries), lambda path: _passed(*both[path], self.rules.carries)
+
+    def _paths(self, slot: str) -> tuple[SlotDocuments, list[Path | None]]:
+        """Of another slot: the path of each document, by the proof where it was taken."""
+        documents = _documents(self.table, slot, self.rules)
+        both = _tested(self.proof, slot, candidate_paths(documents, MOST_ROUTES, LEAST_COMMON))
+        return documents, _taken(both, self.rules.carries) if both else documents.paths()
+
+    def _taken_by_stations(self, paths: Sequence[Path]) -> tuple[list[Path | None], Counts]:
+        """The same as far as single stations show it."""
+        taken = self.documents.paths()
+
+        def counts(path: Path) -> dict[str, Tensor]:
+            found: dict[str, Tensor] = {}
+            for direction, name in zip(DIRECTIONS, (SUFFICIENT, NECESSARY), strict=True):
+                goes = [self.documents.goes(s, p, direction) for s, p in zip(self.facts.stations, path, strict=True)]
+                found[name] = torch.stack([one for one in goes if one is not None]).all(0)
+            return {**found, TAKES: torch.tensor([one == path for one in taken])}
+
+        return taken, counts
+
+    def _fractions(self, taken: Sequence[Path | None]) -> dict[str, float]:
+        counted: Counter[str] = Counter()
+        for path, count in Counter(taken).most_common():
+            counted[NEITHER if path is None else self._name(path)] += count
+        ordered = [item for item in counted.most_common() if item[0] != NEITHER]
+        if counted[NEITHER]:
+            ordered.append((NEITHER, counted[NEITHER]))
+        return {name: count / max(1, len(taken)) for name, count in ordered}
+
+    # Does the rest agree?
+
+    def _beside(self) -> dict[str, tuple[str, ...]]:
+        """The usual route of the other slots, as far as it can be seen."""
+        found: dict[str, tuple[str, ...]] = {}
+        for slot in self._others():
+            paths = Counter(path for path in self._paths(slot)[1] if path is not None)
+            if paths and not self.facts.one_block:
+                carriers = (slot, *paths.most_common(1)[0][0], self.facts.read[0])
+                found[slot] = tuple(c for i, c in enumerate(carriers) if i == 0 or c != carriers[i - 1])
+        return found
+
+    def _others(self) -> list[str]:
+        """Slots whose information must meet that of this one before the answer."""
+        if self.slot not in self.facts.together[:1]:
+            return []
+        return [
+            slot
+            for slot in self.facts.together
+            if slot != self.slot and slot not in self.facts.read and corrupted(slot) in self.table.unedited
+        ]
+
+    def _meets(self, carriers: tuple[str, ...]) -> Verdict | None:
+        """The other slots' information must arrive in the block in which this one's does."""
+        block = arrival(carriers)
+        for slot in self._others():
+            name = f"meets the {slot}"
+            documents, paths = self._paths(slot)
+            if self.facts.one_block:
+                self.tests.append(Test(name, None, about="one block, so it can be in no other"))
+                continue
+            if documents.number < self.rules.min_documents:
+                self.tests.append(Test(name, None, about=f"changing the {slot} changes {documents.number} answers"))
+                return self._unnamed(UNDETERMINED, f"changing the {slot} changes {documents.number} answers only")
+            ends = [None if path is None else arrival((slot, *path, self.facts.read[0])) for path in paths]
+            share = proportion_estimate(torch.tensor([end == block for end in ends]))
+            passed = share.low > self.rules.names
+            about = f"documents in which the {slot} arrives in block {block}, as the {self.slot} does"
+            self.tests.append(Test(name, passed, share, self.rules.names, about))
+            if passed:
+                continue
+            others = Counter(end for end in ends if end is not None and end != block).most_common(1)
+            if others and proportion_estimate(torch.tensor([end == others[0][0] for end in ends])).low > 0.5:
+                return self._unnamed(
+                    CONTRADICTED,
+                    f"the {self.slot} arrives in block {block}, but the {slot} arrives in block {others[0][0]}"
+                    f" (in {percent(others[0][1] / len(ends))} of the documents)",
+                )
+            located = percent(sum(end is not None for end in ends) / len(ends))
+            return self._unnamed(
+                UNDETERMINED,
+                f"the {self.slot} arrives in block {block}, the {slot} in {interval(share)} of the documents only, and"
+                f" it stands in one place in {located}; {together_text(documents, self.facts.stations, self.rules)}",
+            )
+        return None
+
+    def _robust(self, path: Path) -> Verdict | None:
+        """The same route where documents are of another size, if the model solves those."""
+        for variant in self.proof.variants if self.proof else ():
+            name = f"robust: {variant.name}"
+            tried = self.proof.route(self.slot, path, variant.name) if self.proof else None
+            accuracy = proportion_estimate(variant.right) if len(variant.right) else None
+            needed = max(variant.guessing, self.rules.follows * self.accuracy.value)
+            if accuracy is None or not accuracy.low > needed or tried is None:
+                answers = variant.reason or (accuracy and f"{percent(accuracy.value)} of these are answered")
+                self.tests.append(Test(name, None, about=answers or "not tried with this route"))
+                continue
+            if int(tried.gap.sum()) < self.rules.min_documents or not path:
+                self.tests.append(Test(name, None, about="too few documents in which the corruption matters"))
+                continue
+            both = torch.minimum(tried.sufficient, tried.necessary)[tried.gap]
+            share = proportion_estimate(both > self.rules.carries)
+            passed = share.low > self.rules.robust
+            self.tests.append(Test(name, passed, share, self.rules.robust, "documents that take the same route"))
+            if not passed:
+                return self._unnamed(
+                    UNDETERMINED,
+                    f"the route holds on documents like those of training, but on {variant.name} in"
+                    f" {interval(share)} only (needed: all of the interval above {self.rules.robust:g})",
+                )
+        return None
+
+
+SUFFICIENT, NECESSARY, TAKES = "sufficient", "necessary", "takes the route"
+ABOUT = {
+    SUFFICIENT: "documents in which the route alone, all else corrupted, brings the answer back",
+    NECESSARY: "documents in which corrupting the route alone takes the answer away",
+    TAKES: "documents in which both hold",
+}
+
+
+def _tested(proof: Proof | None, slot: str, paths: Sequence[Path]) -> dict[Path, tuple[Tensor, Tensor]]:
+    """By path that was tried: how far it is sufficient and necessary, in the documents that count."""
+    routes = [route for path in paths if proof and (route := proof.route(slot, path)) is not None]
+    return {r.carriers: (r.sufficient[r.gap].double(), r.necessary[r.gap].double()) for r in routes}
+
+
+def _taken(both: dict[Path, tuple[Tensor, Tensor]], carries: float) -> list[Path | None]:
+    paths = list(both)
+    which = surest(torch.stack([torch.minimum(*both[path]) for path in paths]), carries)
+    return [paths[i] if i >= 0 else None for i in which.tolist()]
+
+
+def _passed(sufficient: Tensor, necessary: Tensor, carries: float) -> dict[str, Tensor]:
+    one, other = sufficient > carries, necessary > carries
+    return {SUFFICIENT: one, NECESSARY: other, TAKES: one & other}
+
+
+def arrival(carriers: Sequence[str]) -> int:
+    """The block that brings the information to where it is read; 0 where it stands there from the beginning."""
+    moved = [block for block in range(len(carriers) - 1) if carriers[block] != carriers[block + 1]]
+    return moved[-1] if moved else 0

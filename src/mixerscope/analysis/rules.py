@@ -1,46 +1,61 @@
 """The rules of a verdict: every threshold, in one place. `docs/verdicts.md` says how they are applied.
 
-They reproduce the published reading of restoration before block 1 of a two-layer model, the inner route of Mamba's
-block 0 (its convolution carries the key to the position after the value, Figure 5) and the filter on the behavioural
-gap (Figure 12b). Names of routes are the task's (`Task.mechanisms`).
+Names of routes are the task's (`Task.mechanisms`). The published reading, which has one threshold and no tests, is read
+off beside ours (`analysis.published`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import Field, PositiveInt
 
 from mixerscope.artifacts.effects import Mechanism
 from mixerscope.spec.base import Spec
 
-NOT_LEARNED = "not learned"
+NOT_LEARNED = "not above guessing"
 NOT_RETRIEVAL = "not retrieval"
 UNDETERMINED = "undetermined"
+CONTRADICTED = "contradicted"
+UNPROVEN = "unproven"
 OTHER = "other"
-"""What a verdict says where no route has been found, or none with a name; 'other' is followed by the places."""
+"""What a verdict says where no route has been found, or none with a name; 'other' is followed by the places, 'unproven'
+by the name that was not tested."""
+NO_NAME = (NOT_LEARNED, NOT_RETRIEVAL, UNDETERMINED, CONTRADICTED, UNPROVEN)
 
 
 class Rules(Spec):
-    """Thresholds; stored effects can be judged again with others."""
+    """Thresholds; stored effects can be judged again with others. Where an interval is spoken of, all of it must lie
+    above the threshold."""
 
-    min_gap: float = Field(default=0.01, ge=0, lt=1)
-    """Smallest difference in likelihood between original and corrupted documents that counts as reading the corrupted
-    token; the published filter for associative recall (Figure 12b). The lower end of the interval must exceed it."""
+    carries: float = Field(default=0.5, gt=0, lt=1)
+    """Of one document: a place carries the information when restoring it goes further than this towards the clean run,
+    and breaking it further than this towards the corrupted one. More than half leaves room for one place only."""
+    names: float = Field(default=0.9, gt=0, lt=1)
+    """Share of the documents, interval included, that must take a route for it to have a name, and in which key and
+    value must meet where it says. A majority is a mixture."""
+    follows: float = Field(default=0.8, gt=0, lt=1)
+    """Share of counterfactual documents, as a part of the model's accuracy, that must be answered as predicted."""
+    robust: float = Field(default=0.8, gt=0, lt=1)
+    """Share of the documents of another size, where the model solves those, that must take the same route."""
+    reads: float = Field(default=0.2, gt=0, lt=1)
+    """A model that answers, but loses fewer of its answers than this when the token at a slot is changed, does not use
+    that token."""
     min_documents: PositiveInt = 16
     """Fewer documents than this are no evidence: intervals over a handful of them mean little."""
-    carries: float = Field(default=0.5, gt=0, lt=1)
-    """A role carries the information when the interval of its share lies above this, restoring and breaking alike.
-    More than half leaves room for one role only, as long as shares add up; the published figures speak of the role
-    with the largest share and have no threshold."""
-    solves: float = Field(default=0.5, gt=0, lt=1)
-    """A model that answers more than this share of the documents, interval included, has learned the task. If the
-    pair that holds the answer plays no part in it, that is not retrieval. No published counterpart: there, such a
-    model is dropped by the filter on the gap, as if it had learned nothing."""
+    min_gap: float = Field(default=0.01, ge=0, lt=1)
+    """Of the published reading: the smallest difference in likelihood between clean and corrupted documents that counts
+    (the filter of Figure 12b)."""
 
 
-def mechanism_of(route: tuple[str, ...], slot: str, named: Sequence[Mechanism]) -> str:
-    """The name of a route, or 'other' and where it goes in between: `other: offset +3`."""
+def mechanism_of(
+    route: tuple[str, ...], slot: str, named: Sequence[Mechanism], beside: Mapping[str, tuple[str, ...]] | None = None
+) -> str:
+    """The name of a route, or 'other' and where it goes in between: `other: offset +3`. `beside`: routes of the slots
+    that belong to it, where they are known; one that is not the mechanism's makes it another mechanism."""
+    places = [f"offset {place.removeprefix(slot)}" if place[-1].isdigit() else place for place in route[1:-1]]
     for mechanism in named:
         if mechanism.route == route:
-            return mechanism.name
-    places = [f"offset {place.removeprefix(slot)}" if place[-1].isdigit() else place for place in route[1:-1]]
+            wrong = [s for s, way in mechanism.beside if beside and beside.get(s, way) != way]
+            if not wrong:
+                return mechanism.name
+            places += [f"{other} by {' → '.join((beside or {})[other])}" for other in wrong]
     return f"{OTHER}: {', '.join(places)}" if places else OTHER

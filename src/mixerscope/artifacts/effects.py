@@ -29,6 +29,8 @@ SWAP = "swap"
 """The edit that writes the other document's activation: the patch."""
 JOINT = "&"
 """Between roles that are edited together: `key&value`."""
+ANYWHERE = "*"
+"""In a route, at a station that says nothing: what passes there is left alone."""
 
 METRICS = ("likelihood", "accuracy", "logit", "logit_difference", "kl")
 """What is measured of one run over the documents."""
@@ -50,6 +52,11 @@ MOST_HALF = 65504.0
 def corrupted(slot: str) -> str:
     """The name of the unedited run over the documents with this slot corrupted."""
     return f"corrupted {slot}"
+
+
+def against(slot: str) -> str:
+    """The name of the unedited run over the original documents, its logit difference that of the slot's corruption."""
+    return f"original against {slot}"
 
 
 def read_at(run: str, read: str) -> str:
@@ -93,6 +100,8 @@ class Mechanism:
     name: str
     meaning: str = ""
     """In plain words."""
+    beside: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Slots that belong together with the route's first, and the route that each of them takes."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +122,28 @@ class Facts:
     """Slots that a model which retrieves reads all of; a model that ignores one of them does something else."""
     first_read: str = "answer"
     """The name of the read that cells without one were measured at."""
+    guessing: float | None = None
+    """The accuracy that is had without solving the task; None where nobody knows."""
+    patched: tuple[str, ...] = ()
+    """Slots of the grid; the others were patched only where judging looks. Empty: all."""
 
     @property
     def sites(self) -> tuple[str, ...]:
         """Where judging looks."""
         return tuple(dict.fromkeys([*self.boundaries, *(part.site for block in self.blocks for part in block)]))
+
+    @property
+    def one_block(self) -> bool:
+        """Whether routes can be told apart inside a block alone, where information may pass by a station."""
+        return len(self.boundaries) < 3
+
+    @property
+    def stations(self) -> tuple[str, ...]:
+        """Where a route can be told from others: between the blocks, or inside the only one. What enters the first
+        block and what leaves the last are no question: only one position can matter there."""
+        if not self.one_block or not self.blocks:
+            return self.boundaries[1:-1]
+        return tuple(dict.fromkeys(part.site for part in self.blocks[0][:-1]))
 
 
 @dataclass(frozen=True)
@@ -153,8 +179,8 @@ class EffectTable(Frames):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Those that were patched, in order."""
-        return tuple(dict.fromkeys(cell.slot for cell in self.cells))
+        """Those of the grid, in order."""
+        return self.facts.patched or tuple(dict.fromkeys(cell.slot for cell in self.cells))
 
     @cached_property
     def index(self) -> dict[Cell, int]:
@@ -162,10 +188,21 @@ class EffectTable(Frames):
 
     def likelihood(self, name: Cell | str) -> Tensor:
         """[n] of a cell, or of an unedited run."""
+        return self.documents.likelihood[self._row(name)].double()
+
+    def has_documents(self, cell: Cell) -> bool:
+        """Whether the numbers of single documents were kept for a cell."""
+        return cell in self.index and int(self.kept[self.index[cell]]) >= 0
+
+    def _row(self, name: Cell | str) -> int:
         row = self.unedited[name] if isinstance(name, str) else int(self.kept[self.index[name]])
         if row < 0:
             raise KeyError(name)
-        return self.documents.likelihood[row].double()
+        return row
+
+    def logit_difference(self, name: Cell | str) -> Tensor:
+        """[n] of a cell, or of an unedited run."""
+        return self.documents.logit_difference[self._row(name)].double()
 
     def correct(self, name: str) -> Tensor:
         """[n] whether an unedited run answers rightly."""
@@ -266,11 +303,18 @@ class EffectTable(Frames):
                 read=tuple(facts["read"]),
                 boundaries=tuple(facts["boundaries"]),
                 blocks=tuple(tuple(Part(**part) for part in block) for block in facts["blocks"]),
-                mechanisms=tuple(Mechanism(tuple(m["route"]), m["name"], m["meaning"]) for m in facts["mechanisms"]),
+                mechanisms=tuple(_mechanism(m) for m in facts["mechanisms"]),
                 together=tuple(facts["together"]),
                 first_read=facts.get("first_read", "answer"),
+                guessing=facts.get("guessing"),
+                patched=tuple(facts.get("patched", ())),
             ),
         )
+
+
+def _mechanism(said: dict[str, Any]) -> Mechanism:
+    beside = tuple((slot, tuple(route)) for slot, route in said.get("beside", ()))
+    return Mechanism(tuple(said["route"]), said["name"], said["meaning"], beside)
 
 
 def half(values: Tensor) -> Tensor:

@@ -16,12 +16,12 @@ class Boundary:
     site: str
     carrier: str | None
     share: Estimate | None
-    """Of the carrier, restoring."""
+    """Documents in which restoring the carrier is enough. None where only one place can matter."""
     broken: Estimate | None
-    """Of the carrier, breaking."""
+    """Documents in which breaking it is."""
     reason: str = ""
     restored: Mapping[str, Estimate] = field(default_factory=dict)
-    """By role, offset (`key+3`) or several at once (`key&value`), whatever was tried."""
+    """The same by role, offset (`key+3`) or several at once (`key&value`), whatever was tried."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,42 @@ class RouteMove:
     source: str
     target: str
     share: Estimate | None = None
-    """What restoring the output of that part, at the target, brings back."""
+    """Documents in which restoring the output of that part, at the target, is enough."""
 
     def __str__(self) -> str:
         return f"block {self.block} {self.component}: {self.source} → {self.target}"
 
 
 @dataclass(frozen=True)
+class Test:
+    """One question that could have refuted a name."""
+
+    name: str
+    passed: bool | None
+    """None where the question cannot be asked of this model."""
+    value: Estimate | None = None
+    needed: float | None = None
+    """All of the interval must lie above it."""
+    about: str = ""
+    """What was asked, or why it could not be."""
+
+    @property
+    def margin(self) -> float:
+        """How far above its threshold the interval begins, as a share of the way there is."""
+        if self.value is None or self.needed is None or self.needed >= 1:
+            return 1.0
+        return (self.value.low - self.needed) / (1 - self.needed)
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """What was found. `mechanism` is a name, or says why there is none."""
+    """What was found. `mechanism` is a name that passed every test, or says why there is none."""
 
     mechanism: str
     route: tuple[str, ...]
     moves: tuple[RouteMove, ...]
     share: Estimate | None
-    """The weakest link: the smallest share among the carriers of all boundaries."""
+    """Documents that take the route, it alone sufficient and necessary; of those in which the corruption matters."""
     gap: Estimate | None
     """Likelihood of the answer, original minus corrupted; None where it is not finite."""
     boundaries: tuple[Boundary, ...]
@@ -55,16 +76,35 @@ class Verdict:
     slot: str = "key"
     accuracy: Estimate | None = None
     """On the original documents."""
+    guessing: float | None = None
+    """The accuracy that is had without solving the task."""
+    tests: tuple[Test, ...] = ()
+    found: Mapping[str, float] = field(default_factory=dict)
+    """Share of the documents that take each route that was tried, and of those that take none."""
+    published: str = ""
+    """What the published reading calls it."""
+
+    @property
+    def weakest(self) -> Test | None:
+        """The test that came closest to refuting the name, or the first that did."""
+        asked = [test for test in self.tests if test.passed is not None and test.value is not None]
+        return min(asked, key=lambda test: (test.passed, test.margin), default=None)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     def sentence(self) -> str:
-        """One line for people."""
-        if not self.route:
-            return f"{self.mechanism}: {self.reason}"
-        moves = "; ".join(map(str, self.moves))
-        return f"{self.mechanism} ({' → '.join(self.route)}){'; ' + moves if moves else ''}"
+        """One line for people: what was found, how well the model does, and what came closest to refuting it."""
+        what = f"{self.mechanism} ({' → '.join(self.route)})" if self.route else f"{self.mechanism}: {self.reason}"
+        said = [what, *map(str, self.moves)]
+        if self.accuracy is not None:
+            guess = "" if self.guessing is None else f" (guessing {self.guessing:.0%})"
+            said.append(f"accuracy {self.accuracy.value:.0%}{guess}")
+        if self.gap is not None:
+            said.append(f"gap {self.gap.value:.2f}")
+        if self.weakest is not None and self.weakest.value is not None:
+            said.append(f"weakest test: {self.weakest.name} {self.weakest.value.value:.2f}")
+        return "; ".join(said)
 
     def __repr__(self) -> str:
         return f"<Verdict of {self.slot}: {self.sentence()}>"
@@ -110,6 +150,9 @@ class Verdicts(Frames, JsonArtifact):
                 **_columns("share", verdict.share),
                 **_columns("gap", verdict.gap),
                 **_columns("accuracy", verdict.accuracy),
+                "guessing": verdict.guessing,
+                "weakest_test": verdict.weakest.name if verdict.weakest else None,
+                "published": verdict.published,
                 "reason": verdict.reason,
             }
 

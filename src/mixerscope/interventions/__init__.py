@@ -36,10 +36,11 @@ from mixerscope.interventions.plan import (
     judging_cells,
     plan_grid,
 )
+from mixerscope.interventions.prove import Route, other_sizes, prove, prove_cohort, verdict
 from mixerscope.interventions.reads import Reads
 from mixerscope.interventions.selftest import SelfTest, SiteTest, self_test
 from mixerscope.interventions.states import state_sites
-from mixerscope.interventions.table import edge_rows, effect_table, verdict
+from mixerscope.interventions.table import edge_rows, effect_table
 
 __all__ = [
     "DIRECTIONS",
@@ -65,6 +66,7 @@ __all__ = [
     "ProjectOut",
     "Reads",
     "Resample",
+    "Route",
     "SelfTest",
     "SiteTest",
     "Swap",
@@ -84,8 +86,11 @@ __all__ = [
     "judging_cells",
     "logit_lens",
     "make_pairs",
+    "other_sizes",
     "patch_paths",
     "plan_grid",
+    "prove",
+    "prove_cohort",
     "self_test",
     "state_sites",
     "unedited_effects",

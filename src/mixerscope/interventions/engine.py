@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import torch
 
-from mixerscope.artifacts.effects import ORIGINAL, Cell, CellStatus, corrupted
+from mixerscope.artifacts.effects import ORIGINAL, Cell, CellStatus, against, corrupted
 from mixerscope.artifacts.self_test import SelfTest
 from mixerscope.errors import SelfTestFailed, UnknownName
 from mixerscope.interventions.adapt import Adapted
@@ -48,6 +48,8 @@ class Grid:
     original: Effects
     corrupted: Mapping[str, Effects]
     """By slot."""
+    against: Mapping[str, Effects]
+    """By slot: the original documents, their logit difference taken against the symbols of that slot."""
     cells: Mapping[Cell, Measured]
     self_test: SelfTest
 
@@ -63,6 +65,7 @@ class Grid:
             replace(self.pairs, asked=self.pairs.reads.only([name])),
             self.original.read(number),
             {slot: effects.read(number) for slot, effects in self.corrupted.items()},
+            {slot: effects.read(number) for slot, effects in self.against.items()},
             {cell: replace(measured, effects=measured.effects.read(number)) for cell, measured in self.cells.items()},
             self.self_test,
         )
@@ -172,6 +175,7 @@ def _assembled(pairs: Pairs, plan: list[Cell], found: Mapping[Key, Measured], te
         pairs,
         original=found[ORIGINAL].effects,
         corrupted={slot: found[corrupted(slot)].effects for slot in pairs.corrupted},
+        against={slot: found[against(slot)].effects for slot in pairs.corrupted},
         cells={cell: found[cell] for cell in plan},
         self_test=tested,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mixerscope.artifacts.effects import JOINT, ORIGINAL, Cell, CellStatus, corrupted
+from mixerscope.artifacts.effects import JOINT, ORIGINAL, Cell, CellStatus, against, corrupted
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.batching import Batching
 from mixerscope.interventions.cache import activations
@@ -102,6 +102,7 @@ class Measurement:
         for slot, batch in pairs.corrupted.items():
             changed: Ran = members.map(programs.unedited(batch.tokens, slot))
             found.add_unedited(corrupted(slot), changed.row)
+            found.add_unedited(against(slot), members.map(programs.compared, original.logits, changed.others))
             agreed = self._agreed(members, programs, slot, original, changed)
             for direction in self.scheduler.directions(slot):
                 cells = self.scheduler.of(slot, direction)

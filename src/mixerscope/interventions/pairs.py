@@ -29,8 +29,9 @@ class PairSettings(Spec):
     """Documents that are measured, the same ones for every cell, seed and architecture."""
     slots: tuple[str, ...] = ()
     """Which tokens of the document are changed, one at a time; left out, the first slot of the task."""
-    symbols: Symbols = "query-class"
-    """What the changed token becomes: a symbol of the query's class (as published) or of the slot's own class."""
+    symbols: Symbols = "slot-class"
+    """What the changed token becomes: a symbol of the slot's own class, so that the document stays one of the task's,
+    or of the query's class (as published)."""
     avoid_present: bool = False
     """Whether the new symbol must be absent from the document."""
     reads: tuple[str, ...] = (ANSWER,)
@@ -70,6 +71,10 @@ class Pairs:
     mechanisms: tuple[Mechanism, ...] = ()
     together: tuple[str, ...] = ()
     """What the task says of routes and slots; see `Task`."""
+    task: Task | None = None
+    """The task of the documents, where they are one's."""
+    data_seed: int = 0
+    """With which they were drawn."""
 
     @cached_property
     def reads(self) -> Reads:
@@ -165,7 +170,7 @@ def make_pairs(task: Task, settings: PairSettings | None = None, data_seed: int 
         for slot, batch in corrupted.items()
     }
     reads = named_reads(original, became, settings.reads)
-    return Pairs(original, corrupted, reads, slots, task.mechanisms, task.together)
+    return Pairs(original, corrupted, reads, slots, task.mechanisms, task.together, task, data_seed)
 
 
 def named_reads(original: Batch, became: Mapping[str, Tensor], names: tuple[str, ...]) -> Reads:

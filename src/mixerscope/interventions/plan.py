@@ -129,6 +129,11 @@ def judging_cells(model: Model, pairs: Pairs, slots: Sequence[str] | None = None
         for part in (part for parts in blocks for part in parts if 1 < part.heads <= MOST_HEADS):
             places = [*roles, *(offsets if part.site in (*inside, *last) else [])]
             cells += [Cell(slot, "restore", part.site, p, head=h) for p in places for h in range(part.heads)]
+    for slot in pairs.corrupted if slots is None else ():
+        if slot not in pairs.patched:  # not in the grid, but its route must agree with those that are
+            for site in dict.fromkeys(inside):
+                places = [*roles, *_offsets(pairs, slot)]
+                cells += [Cell(slot, direction, site, place) for direction in DIRECTIONS for place in places]
     return cells
 
 

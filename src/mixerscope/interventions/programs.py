@@ -90,6 +90,10 @@ class Programs:
 
         return program
 
+    def compared(self, model: Model | Adapted, logits: Tensor, others: Tensor) -> Tensor:
+        """[1, metrics, n, q] of an unedited run, against other symbols."""
+        return Effects.of(logits, self.targets, others).table()[None]
+
     def compare(self, asked: Mapping[str, list[str]]) -> Program:
         """For each position of the roles asked about at each site: whether two runs hold the same bits there, in all
         documents."""

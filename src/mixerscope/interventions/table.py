@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixerscope.analysis import Rules, judge_slot
 from mixerscope.analysis.stats import mean_estimate as mean_over_documents
 from mixerscope.analysis.stats import (
     mean_estimates,
@@ -29,13 +28,13 @@ from mixerscope.artifacts.effects import (
     Documents,
     EffectTable,
     Facts,
+    against,
     corrupted,
     half,
     read_at,
 )
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.artifacts.scores import Scores
-from mixerscope.artifacts.verdicts import Verdict
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.effects import Effects
 from mixerscope.interventions.engine import Grid, Measured
@@ -46,11 +45,6 @@ from mixerscope.model import Model
 
 COUNTED = ("accuracy",)
 """Metrics that are yes or no for each document."""
-
-
-def verdict(grid: Grid, model: Model, slot: str | None = None, rules: Rules | None = None) -> Verdict:
-    """What a grid says of one slot (default: its first): the route, and its name if it has one."""
-    return judge_slot(effect_table(grid, model), grid.pairs.patched[0] if slot is None else slot, rules)
 
 
 def facts_of(model: Model | Adapted, pairs: Pairs) -> Facts:
@@ -66,6 +60,8 @@ def facts_of(model: Model | Adapted, pairs: Pairs) -> Facts:
         mechanisms=pairs.mechanisms,
         together=pairs.together,
         first_read=pairs.reads.names[0],
+        guessing=None if pairs.task is None else pairs.task.guessing(),
+        patched=pairs.patched,
     )
 
 
@@ -81,6 +77,7 @@ def effect_table(grid: Grid, model: Model | Adapted) -> EffectTable:
         one, read = grid.reading(name), name if number else ""
         unedited[read_at(ORIGINAL, read)] = rows.of(one.original)
         unedited |= {read_at(corrupted(slot), read): rows.of(effects) for slot, effects in one.corrupted.items()}
+        unedited |= {read_at(against(slot), read): rows.of(effects) for slot, effects in one.against.items()}
         cells |= {replace(cell, read=read): measured for cell, measured in one.cells.items()}
         summaries.append(summary(one))
     kept = [

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from mixerscope.analysis import Rules, judge
 from mixerscope.artifacts import Verdicts
-from mixerscope.artifacts.effects import ORIGINAL, Documents, EffectTable, corrupted, half
+from mixerscope.artifacts.effects import ORIGINAL, Documents, EffectTable, against, corrupted, half, read_at
+from mixerscope.artifacts.proof import Proof
 
 FINENESS = (256, 1024, 4096)
 """Steps into which the gap between clean and corrupted documents is divided; a finer one is tried where needed."""
@@ -20,10 +21,11 @@ FINENESS = (256, 1024, 4096)
 
 @dataclass(frozen=True)
 class Judged:
-    """Verdicts of a table, and the rules that led to them."""
+    """Verdicts of a table, and the rules and the proof that led to them."""
 
     rules: Rules
     verdicts: Verdicts
+    proof: Proof | None = None
 
 
 def reduced(table: EffectTable, judged: Sequence[Judged]) -> tuple[EffectTable, int | None]:
@@ -34,7 +36,7 @@ def reduced(table: EffectTable, judged: Sequence[Judged]) -> tuple[EffectTable, 
     """
     for fineness in FINENESS if judged else ():
         found = rounded(whole_activations(table), fineness, min(each.rules.min_gap for each in judged))
-        if all(_says(judge(found, each.rules)) == _says(each.verdicts) for each in judged):
+        if all(_says(judge(found, each.rules, each.proof)) == _says(each.verdicts) for each in judged):
             return found, fineness
     return table, None
 
@@ -76,18 +78,23 @@ def _steps(table: EffectTable, values: Tensor, fineness: int, least: float, size
     def at_most(row: int, step: float) -> None:
         steps[row] = min(steps[row].item(), step)
 
-    clean = table.unedited[ORIGINAL]
-    step_of: dict[str, float] = {}
-    for name, row in table.unedited.items():
-        if name != ORIGINAL:
-            found = size(values[clean].double() - values[row].double()).item()
+    step_of: dict[tuple[str, str], float] = {}
+    reads = {cell.read for cell in table.cells} | {""}
+    for slot in dict.fromkeys([*(cell.slot for cell in table.cells), *table.facts.together]):
+        for read in sorted(reads):
+            runs = [read_at(run, read) for run in (against(slot), ORIGINAL, corrupted(slot))]
+            *clean, row = (table.unedited.get(run, -1) for run in runs)
+            if row < 0:
+                continue
+            clean = [one for one in clean if one >= 0]  # tables from before have no difference of the slot's own
+            found = size(values[clean[0]].double() - values[row].double()).item()
             gap = max(found, least) if math.isfinite(found) else 0.0
-            step_of[name] = 2.0 ** math.floor(math.log2(gap / fineness)) if gap else 0.0
-            at_most(clean, step_of[name])
-            at_most(row, step_of[name])
+            step_of[slot, read] = 2.0 ** math.floor(math.log2(gap / fineness)) if gap else 0.0
+            for each in (*clean, row):
+                at_most(each, step_of[slot, read])
     for cell, row in zip(table.cells, table.kept.tolist(), strict=True):
         if row >= 0:
-            at_most(row, step_of[corrupted(cell.slot)])
+            at_most(row, step_of[cell.slot, cell.read])
     return steps.where(steps.isfinite(), torch.zeros_like(steps))
 
 

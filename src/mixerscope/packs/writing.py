@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mixerscope.artifacts import StageOutcome, StageRecord, Verdicts, Weights
 from mixerscope.errors import CorruptFile, MixerscopeError
@@ -16,9 +17,12 @@ from mixerscope.spec import parse
 from mixerscope.spec.labels import labels
 from mixerscope.store import Seal, SealedFolder, claim, make_folder, sha256_of, write_bytes
 
+if TYPE_CHECKING:
+    from mixerscope.artifacts.proof import Proof
+
 JUDGE = "judge"
-EFFECTS = "effects.safetensors"
-"""Said here, because the class of this artifact needs torch and unpacking does not."""
+EFFECTS, PROOF = "effects.safetensors", "proof.safetensors"
+"""Said here, because the classes of these artifacts need torch and unpacking does not."""
 LEVEL = 9
 MOMENT = (1980, 1, 1, 0, 0, 0)
 """Of all members: the same runs give the same bytes."""
@@ -105,7 +109,8 @@ def _travelling(result: RunResult) -> _Run:
     for stage, files in stages.items():
         if EFFECTS in files:
             judges = [judge for judge in stages.values() if _is_judge_of(stage.seal().id, judge)]
-            exact |= not _reduce(files, judges)
+            proofs = {folder.seal().id: files[PROOF] for folder, files in stages.items() if PROOF in files}
+            exact |= not _reduce(files, judges, proofs)
     found = {
         f"{stage.path.name}/{name}": data
         for stage, files in stages.items()
@@ -132,7 +137,7 @@ def _is_judge_of(stage_id: str, files: Mapping[str, bytes]) -> bool:
     return record.name == JUDGE and stage_id in record.needs.values() and Verdicts.file in files
 
 
-def _reduce(files: dict[str, bytes], judges: Sequence[dict[str, bytes]]) -> bool:
+def _reduce(files: dict[str, bytes], judges: Sequence[dict[str, bytes]], proofs: Mapping[str, bytes]) -> bool:
     """Reduces the effects among the files of a stage and judges them again, in place; whether that changes no verdict.
     If it does, all stays as it is."""
     from mixerscope.analysis import Rules, judge
@@ -143,7 +148,10 @@ def _reduce(files: dict[str, bytes], judges: Sequence[dict[str, bytes]]) -> bool
     if any(note.endswith(TRAVELLED) for note in outcome.notes):
         return True
     try:
-        judged = [Judged(parse(Rules, _rules(each)), Verdicts.from_bytes(each[Verdicts.file])) for each in judges]
+        judged = [
+            Judged(parse(Rules, _rules(each)), Verdicts.from_bytes(each[Verdicts.file]), _proof(each, proofs))
+            for each in judges
+        ]
         table, fineness = reduced(whole := EffectTable.from_bytes(files[EFFECTS]), judged)
     except MixerscopeError:  # what cannot be judged again here cannot be shown to stay as it is
         return False
@@ -155,8 +163,16 @@ def _reduce(files: dict[str, bytes], judges: Sequence[dict[str, bytes]]) -> bool
     files[EFFECTS] = table.to_bytes()
     files[StageOutcome.file] = replace(outcome, notes=notes).to_bytes()
     for each, known in zip(judges, judged, strict=True):
-        each[Verdicts.file] = judge(table, known.rules).to_bytes()
+        each[Verdicts.file] = judge(table, known.rules, known.proof).to_bytes()
     return True
+
+
+def _proof(files: Mapping[str, bytes], proofs: Mapping[str, bytes]) -> "Proof | None":
+    """The proof that a judge has read."""
+    from mixerscope.artifacts.proof import Proof
+
+    known = [proofs[id] for id in StageRecord.from_bytes(files[StageRecord.file]).needs.values() if id in proofs]
+    return Proof.from_bytes(known[0]) if known else None
 
 
 def _rules(files: Mapping[str, bytes]) -> object:

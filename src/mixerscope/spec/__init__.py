@@ -7,7 +7,7 @@ from mixerscope.spec.labels import label, labels
 from mixerscope.spec.paths import valid_paths, with_settings
 from mixerscope.spec.presets import PRESETS, preset
 from mixerscope.spec.reading import parse_settings, read_data_file
-from mixerscope.spec.run import ModelSpec, RunSpec, TrainSpec, task_object
+from mixerscope.spec.run import ModelSpec, RunSpec, TrainSpec, read_by, task_object
 
 __all__ = [
     "PRESETS",
@@ -27,6 +27,7 @@ __all__ = [
     "parse",
     "parse_settings",
     "preset",
+    "read_by",
     "read_data_file",
     "stage_identity",
     "task_object",

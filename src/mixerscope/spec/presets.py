@@ -23,7 +23,10 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
-    "paper": ("the published setting: 50,016 steps and thousands of symbols, hours on a CPU", {}),
+    "paper": (
+        "the published setting: 50,016 steps and thousands of symbols, hours on a CPU",
+        {"stages": {"patch": {"symbols": "query-class"}, "prove": {}, "judge": {}}},
+    ),
 }
 """Name to what it means, and the settings that differ from the defaults."""
 

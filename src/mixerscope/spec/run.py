@@ -1,5 +1,6 @@
 """What one run is: a training (task, model, how it is trained, seeds), which names it, and the stages wanted of it."""
 
+from collections.abc import Collection
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -21,7 +22,7 @@ from mixerscope.spec.identity import id_of, stage_identity, training_identity
 
 USUAL_OBJECTIVE = "answer"
 """What is minimised unless a spec says otherwise; it has no settings, and changes with the trainer's revision."""
-USUAL_STAGES = ("patch", "judge")
+USUAL_STAGES = ("patch", "prove", "judge")
 """What is done with a trained model unless a spec says otherwise."""
 
 
@@ -221,7 +222,7 @@ class RunSpec(Spec):
         if name not in self.stages:
             raise UnknownName("stage of this run", name, self.stages)
         stage = self.stages[name]
-        return stage_identity(name, stage, {need: self.stage_id(need) for need in stage.needs})
+        return stage_identity(name, stage, {need: self.stage_id(need) for need in read_by(stage, self.stages)})
 
     def stage_id(self, name: str) -> str:
         """The id of one analysis: the same for every run with these settings."""
@@ -232,6 +233,11 @@ class RunSpec(Spec):
         return self.model_dump(mode="json", exclude={"stages"})
 
 
+def read_by(stage: Any, there: Collection[str]) -> list[str]:
+    """Stages whose results a stage reads: those it needs, and those it can do without that are there."""
+    return [*stage.needs, *(name for name in stage.may_need if name in there)]
+
+
 def _in_order(stages: dict[str, Any]) -> dict[str, Any]:
     """The stages with those first that others need."""
     ordered: dict[str, Any] = {}
@@ -240,7 +246,7 @@ def _in_order(stages: dict[str, Any]) -> dict[str, Any]:
         if name not in stages:
             raise ValueError(f"the stage {asked_by!r} needs the stage {name!r}, which is not asked for")
         if name not in ordered:
-            for need in stages[name].needs:
+            for need in read_by(stages[name], stages):
                 put(need, name)
             ordered[name] = stages[name]
 

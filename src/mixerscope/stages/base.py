@@ -62,6 +62,8 @@ class Cohort:
     """Makes the models; called once, and only if a stage wants them."""
     read: Callable[[int, str, type[Any]], Any]
     """A member's artifact of an earlier stage, by the member's number, the stage's name and the artifact's class."""
+    find: Callable[[int, str, type[Any]], Any] = field(default=lambda index, stage, artifact: None)
+    """The same of a stage that need not be there, or may have been impossible: None then."""
     progress: StageProgress = field(default=lambda done, total: None)
 
     def __len__(self) -> int:
@@ -108,6 +110,8 @@ class Stage(Spec):
     """Raised when what the stage computes or a default changes, so that results of before keep their ids."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Names of stages whose artifacts it reads."""
+    may_need: ClassVar[tuple[str, ...]] = ()
+    """The same of stages that it can do without."""
     uses_model: ClassVar[bool] = True
     """Whether it looks at the model itself; without that, stored results can be worked on again anywhere."""
     watches: ClassVar[bool] = False

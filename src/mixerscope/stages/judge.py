@@ -1,17 +1,21 @@
-"""Verdicts from stored effects, as a stage. It needs no model, so stored runs can be judged again with other rules."""
+"""Verdicts from stored effects and proofs, as a stage. It needs no model, so stored runs can be judged again with other
+rules."""
 
 from typing import ClassVar
 
 from mixerscope.analysis import Rules, judge
 from mixerscope.artifacts import Artifact, Verdicts
 from mixerscope.artifacts.effects import EffectTable
+from mixerscope.artifacts.proof import Proof
 from mixerscope.stages.base import Cohort, Done, Result, Stage
 
 
 class Judge(Stage):
     """The rules by which the route is named."""
 
+    revision: ClassVar[int] = 2
     needs: ClassVar[tuple[str, ...]] = ("patch",)
+    may_need: ClassVar[tuple[str, ...]] = ("prove",)
     uses_model: ClassVar[bool] = False
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Verdicts,)
 
@@ -21,6 +25,7 @@ class Judge(Stage):
     def run(self, cohort: Cohort) -> list[Result]:
         found: list[Result] = []
         for index in range(len(cohort)):
-            found.append(Done((judge(cohort.read(index, "patch", EffectTable), self.rules),)))
+            effects = cohort.read(index, "patch", EffectTable)
+            found.append(Done((judge(effects, self.rules, cohort.find(index, "prove", Proof)),)))
             cohort.progress(index + 1, len(cohort))
         return found

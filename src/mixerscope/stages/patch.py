@@ -22,6 +22,7 @@ from mixerscope.stages.base import Cohort, Done, Impossible, Result, Stage
 class Patch(PairSettings, Stage):
     """Which counterfactuals are made, where they are written, and how many documents measure them."""
 
+    revision: ClassVar[int] = 2
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (EffectTable, SelfTest, Scores)
 
     also_at: tuple[str, ...] = ()

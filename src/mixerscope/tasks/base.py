@@ -236,6 +236,11 @@ class Task(Spec):
         """What `counterfactual` makes of documents: predicted from how they are changed, not read by `solve`."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to make the counterfactual {kind!r}")
 
+    def variants(self) -> "Mapping[str, Task]":
+        """The same task with documents of another size, by what is other about them, over the same symbols: to see
+        whether what a model has learned holds there too. None by default."""
+        return {}
+
     def ambiguous(self, batch: Batch) -> Tensor:
         """[n] whether a document could also mean another answer, so that no model can know; none by default."""
         return torch.zeros(len(batch), dtype=torch.bool)

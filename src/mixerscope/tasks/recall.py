@@ -1,6 +1,7 @@
 """What recall tasks share: a context of key-value pairs with its difficulty knobs, solver and counterfactuals."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -331,6 +332,11 @@ class Recall(Task):
                 return f"{prefix}{index}"
             index -= count
         return "unused"
+
+    def variants(self) -> Mapping[str, Task]:
+        # A symbol of each class stays absent, for a corrupted token to become.
+        more = min(2 * self.num_pairs, self.num_keys + self.repeated_keys - 1, self.num_values - 1)
+        return {f"{more} pairs": self.changed(num_pairs=more)} if more > self.num_pairs else {}
 
     def single_query(self) -> "Recall":
         return self.changed(num_queries=1)

@@ -1,0 +1,129 @@
+"""One slot of a table, document by document: which place carries the information there, and which routes that makes.
+
+A document counts when it is answered rightly and corrupting the slot makes the answer wrong. How far an edit goes is
+measured in the logit difference between the answer and what it is compared with, which does not depend on how sure of
+itself the model is: 0 is where the run started, 1 is the other document's. A place carries the information where
+restoring it goes more than half-way up and breaking it more than half-way down.
+"""
+
+from collections import Counter
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from mixerscope.artifacts.effects import (
+    ANYWHERE,
+    DIRECTIONS,
+    JOINT,
+    ORIGINAL,
+    SWAP,
+    Cell,
+    Direction,
+    EffectTable,
+    against,
+    corrupted,
+)
+
+Path = tuple[str, ...]
+"""A place at each station."""
+SAME_PLACE = 1e-3
+"""Shares that differ by less, at one station and in one document, are those of one position with two names."""
+
+
+class SlotDocuments:
+    """One slot of a table."""
+
+    def __init__(self, table: EffectTable, slot: str, halfway: float) -> None:
+        self.table, self.slot, self.halfway = table, slot, halfway
+        right, fooled = table.correct(ORIGINAL), table.correct(corrupted(slot))
+        # Tables from before the difference was kept have likelihoods alone.
+        self._values = table.logit_difference if against(slot) in table.unedited else table.likelihood
+        self.high = self._values(against(slot) if against(slot) in table.unedited else ORIGINAL)
+        self.low = self._values(corrupted(slot))
+        self.right = right
+        self.counts = right & ~fooled & (self.high > self.low)
+        """[n] the documents that count."""
+
+    @cached_property
+    def number(self) -> int:
+        return int(self.counts.sum())
+
+    def share(self, cell: Cell) -> Tensor | None:
+        """[counting] how far the edit of a cell goes; None where that is not known."""
+        if not self.table.has_documents(cell):
+            return None
+        high, low, edited = (x[self.counts] for x in (self.high, self.low, self._values(cell)))
+        moved = edited - low if cell.direction == "restore" else high - edited
+        return moved / (high - low)
+
+    def goes(self, site: str, place: str, direction: Direction, head: int = -1) -> Tensor | None:
+        """[counting] whether the edit there goes more than half-way."""
+        share = self.share(Cell(self.slot, direction, site, place, SWAP, head))
+        return None if share is None else share > self.halfway
+
+    def carries(self, site: str, place: str) -> Tensor | None:
+        """[counting] how surely a place carries the information: the smaller of both shares."""
+        both = [self.share(Cell(self.slot, direction, site, place)) for direction in DIRECTIONS]
+        known = [share for share in both if share is not None]
+        return torch.minimum(*known) if len(known) == 2 else None
+
+    def places(self, site: str) -> list[str]:
+        """Single places that were restored and broken at a site."""
+        found = [
+            cell.role
+            for cell in self.table.cells
+            if (cell.slot, cell.direction, cell.site, cell.edit, cell.head, cell.read)
+            == (self.slot, "break", site, SWAP, -1, "")
+            and JOINT not in cell.role
+        ]
+        return [place for place in found if self.carries(site, place) is not None]
+
+    def carriers(self, site: str) -> tuple[list[str], Tensor]:
+        """The places of a site, and [counting] which of them carries the information, -1 where none does."""
+        places = self.places(site)
+        if not places or not self.number:
+            return places, torch.full((self.number,), -1)
+        shares = torch.stack([share for place in places if (share := self.carries(site, place)) is not None])
+        return places, surest(shares, self.halfway)
+
+    def paths(self) -> list[Path | None]:
+        """Of every document that counts: who carries the information at each station; None where one has nobody."""
+        columns: list[list[str | None]] = []
+        for site in self.table.facts.stations:
+            places, which = self.carriers(site)
+            found = [places[i] if i >= 0 else None for i in which.tolist()]
+            if self.table.facts.one_block and found.count(None) * 2 > len(found):
+                found = [ANYWHERE] * len(found)  # it passes by
+            columns.append(found)
+        if not columns:
+            return [()] * self.number
+        return [tuple(p for p in path if p is not None) if None not in path else None for path in zip(*columns)]
+
+
+def surest(shares: Tensor, least: float) -> Tensor:
+    """[n] the row of shares [rows, n] with the largest, -1 where none is above `least`; of places that are one and the
+    same in a document the one that is surest in most documents."""
+    best = shares.max(0).values
+    good = (shares > least) & (shares >= best - SAME_PLACE)
+    order = good.sum(1).argsort(descending=True, stable=True)
+    first = order[good[order].to(torch.int8).argmax(0)]
+    return first.where(good.any(0), torch.full_like(first, -1))
+
+
+def candidate_paths(documents: SlotDocuments, most: int, least: float) -> list[Path]:
+    """Paths worth a proof, the commonest first: those that enough documents take by single stations, and the one that
+    most of them take at each station alone."""
+    sites = documents.table.facts.stations
+    paths = [path for path in documents.paths() if path is not None]
+    common = [path for path, count in Counter(paths).most_common(most) if count >= least * max(1, documents.number)]
+    if documents.table.facts.one_block:
+        return common
+    usual: list[str] = []
+    for site in sites:
+        places, which = documents.carriers(site)
+        taken = Counter(which[which >= 0].tolist())
+        if not taken:
+            return common
+        usual.append(places[taken.most_common(1)[0][0]])
+    return list(dict.fromkeys([*common, tuple(usual)]))

@@ -1,0 +1,132 @@
+"""What became of a model when routes were put to the proof, document by document, as it is kept.
+
+On disk: one safetensors file. Judging reads it beside the effects of patching, so it needs no model.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from mixerscope.artifacts.base import Frames
+from mixerscope.errors import CorruptFile
+
+USUAL = ""
+"""The documents that were patched; other sets have a name."""
+
+
+@dataclass(frozen=True, eq=False)
+class TestedRoute:
+    """One route through a model: everything beside it corrupted, and everything beside it clean."""
+
+    slot: str
+    carriers: tuple[str, ...]
+    """Who carries the information at each station between the corrupted token and where the answer is read."""
+    on: str
+    """Which documents."""
+    gap: Tensor
+    """[n] whether corrupting the slot changes the answer from a right one to a wrong one: the documents that count."""
+    sufficient: Tensor
+    """[n] how far the route alone, all else corrupted, brings the answer's logit difference back; 1 is all the way."""
+    necessary: Tensor
+    """[n] how far corrupting the route alone takes it away."""
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """Counterfactual documents whose answer the task predicts."""
+
+    kind: str
+    counts: Tensor
+    """[n] whether the document could be changed so and was answered rightly before."""
+    right: Tensor
+    """[n] whether the changed document is answered as predicted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """Documents of another size than those that were trained on."""
+
+    name: str
+    guessing: float
+    right: Tensor
+    """[n] whether they are answered rightly."""
+    reason: str = ""
+    """Why this model cannot take them, where it cannot."""
+
+
+@dataclass(frozen=True, eq=False)
+class Proof(Frames):
+    """Routes, counterfactuals and other documents that a model was tried with."""
+
+    file: ClassVar[str] = "proof.safetensors"
+    routes: tuple[TestedRoute, ...]
+    followed: tuple[Followed, ...] = ()
+    variants: tuple[Variant, ...] = ()
+
+    def route(self, slot: str, carriers: tuple[str, ...], on: str = USUAL) -> TestedRoute | None:
+        """The one that was tried, if it was."""
+        for route in self.routes:
+            if (route.slot, route.carriers, route.on) == (slot, carriers, on):
+                return route
+        return None
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per test, with its mean over the documents that count."""
+        for route in self.routes:
+            test = f"route of the {route.slot}: {' → '.join(route.carriers)}"
+            for name, shares in (("sufficient", route.sufficient), ("necessary", route.necessary)):
+                yield _row(f"{test}, {name}", route.on, shares[route.gap] > 0.5)
+        for followed in self.followed:
+            yield _row(f"follows: {followed.kind}", USUAL, followed.right[followed.counts])
+        for variant in self.variants:
+            yield _row("answers", variant.name, variant.right)
+
+    def to_bytes(self) -> bytes:
+        header: dict[str, Any] = {"version": 1}
+        tensors: dict[str, Tensor] = {}
+        for kind, records in (("routes", self.routes), ("followed", self.followed), ("variants", self.variants)):
+            header[kind] = []
+            for number, record in enumerate(records):
+                words: dict[str, Any] = {}
+                for each in fields(record):
+                    value = getattr(record, each.name)
+                    if isinstance(value, Tensor):
+                        tensors[f"{kind}.{number}.{each.name}"] = value.contiguous()
+                    else:
+                        words[each.name] = value
+                header[kind].append(words)
+        return safetensors.torch.save(tensors, metadata={"proof": json.dumps(header)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        try:
+            size = int.from_bytes(data[:8], "little")
+            header = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["proof"])
+            tensors = safetensors.torch.load(data)
+            found: dict[str, list[Any]] = {"routes": [], "followed": [], "variants": []}
+            kinds = {"routes": TestedRoute, "followed": Followed, "variants": Variant}
+            for kind, record in kinds.items():
+                for number, words in enumerate(header[kind]):
+                    start = f"{kind}.{number}."
+                    own = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
+                    if len({len(t) for t in own.values()}) > 1:
+                        raise ValueError("its parts do not fit together")
+                    found[kind].append(record(**{**words, **own}))
+            routes = tuple(
+                TestedRoute(r.slot, tuple(r.carriers), r.on, r.gap, r.sufficient, r.necessary) for r in found["routes"]
+            )
+            return cls(routes, tuple(found["followed"]), tuple(found["variants"]))
+        except (safetensors.SafetensorError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise CorruptFile(f"this is no proof: {type(error).__name__}: {error}") from error
+
+
+def _row(test: str, on: str, passed: Tensor) -> dict[str, Any]:
+    count = len(passed)
+    value = float(passed.to(torch.float64).mean()) if count else None
+    return {"test": test, "documents": on or "as patched", "n": count, "share": value}

@@ -1,0 +1,244 @@
+"""Putting a route to the proof: does the information flow along it, and nowhere else?
+
+A route says at which position the information about the corrupted token stands at each station between the blocks.
+*Sufficient*: the clean document runs, and at every station all positions but the route's are overwritten with what the
+corrupted document has there, so that only what flows along the route survives. *Necessary*: the same with the two
+documents exchanged, so that the route alone is corrupted. Patching one cell asks about one station; this asks about all
+of them at once, document by document.
+
+Beside routes a model is tried with counterfactual documents whose answer the task predicts, and with documents of
+another size than those it was trained on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mixerscope.analysis import Rules, hypotheses, judge_slot
+from mixerscope.artifacts.effects import ANYWHERE, half
+from mixerscope.artifacts.proof import USUAL, Followed, Proof, TestedRoute, Variant
+from mixerscope.artifacts.verdicts import Verdict
+from mixerscope.errors import UnknownName, UserError
+from mixerscope.interventions.adapt import Adapted
+from mixerscope.interventions.batching import batching, device_of
+from mixerscope.interventions.effects import Effects, counterfactual_or_runner_up
+from mixerscope.interventions.engine import Grid
+from mixerscope.interventions.members import Members
+from mixerscope.interventions.pairs import Pairs, PairSettings, make_pairs
+from mixerscope.interventions.programs import Program
+from mixerscope.interventions.table import effect_table, facts_of
+from mixerscope.model import Model
+from mixerscope.randomness import stream
+from mixerscope.sites import Tap, edit, record
+from mixerscope.tasks import Batch
+from mixerscope.training.objective import answer_correct
+
+Carriers = tuple[str, ...]
+"""A role at each station."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """A hypothesis: by way of which roles the information about a slot goes."""
+
+    slot: str
+    carriers: Carriers
+
+
+def prove(
+    model: Model | Adapted,
+    pairs: Pairs,
+    route: str | Sequence[str] | Route,
+    slot: str | None = None,
+    variants: Mapping[str, Pairs] | None = None,
+    batch_documents: int = 64,
+) -> Proof:
+    """Tests any route, also one that a person writes down: the roles that carry the information at the stations between
+    the blocks, `"value"` or `["value", "value"]`, of the slot (default: the first one patched)."""
+    if not isinstance(route, Route):
+        slot = pairs.patched[0] if slot is None else slot
+        route = Route(slot, (route,) if isinstance(route, str) else tuple(route))
+    return prove_cohort([model], pairs, [[route]], variants, batch_documents)[0]
+
+
+def verdict(grid: Grid, model: Model | Adapted, slot: str | None = None, rules: Rules | None = None) -> Verdict:
+    """What a grid says of one slot (default: its first): the route it proposes, put to the proof, and its name if no
+    test refutes it."""
+    table = effect_table(grid, model)
+    routes = [Route(slot, path) for slot, path in hypotheses(table, rules)]
+    [proof] = prove_cohort([model], grid.pairs, [routes], other_sizes(grid.pairs))
+    return judge_slot(table, grid.pairs.patched[0] if slot is None else slot, rules, proof)
+
+
+def other_sizes(pairs: Pairs, settings: PairSettings | None = None, documents: int = 128) -> dict[str, Pairs]:
+    """Pairs of the same kind over documents of another size, where the task has such."""
+    if pairs.task is None or not documents:
+        return {}
+    settings = PairSettings(slots=pairs.patched) if settings is None else settings
+    told = PairSettings(**{name: getattr(settings, name) for name in ("slots", "symbols", "avoid_present")})
+    told = told.changed(documents=documents)
+    return {name: make_pairs(task, told, pairs.data_seed) for name, task in pairs.task.variants().items()}
+
+
+def prove_cohort(
+    models: Sequence[Model | Adapted],
+    pairs: Pairs,
+    routes: Sequence[Sequence[Route]],
+    variants: Mapping[str, Pairs] | None = None,
+    batch_documents: int = 64,
+) -> list[Proof]:
+    """The proof of every model, each with routes of its own."""
+    members = Members(models)
+    tested: list[list[TestedRoute]] = [[] for _ in models]
+    sizes: list[list[Variant]] = [[] for _ in models]
+    with members.evaluating():
+        for found, more in zip(tested, _tested(members, pairs, routes, USUAL, batch_documents), strict=True):
+            found += more
+        followed = _followed(members, pairs, batch_documents)
+        for name, other in (variants or {}).items():
+            reason = _too_long(members.first, other)
+            right = [torch.empty(0, dtype=torch.bool)] * len(models) if reason else _right(members, other.original)
+            guessing = other.task.guessing() if other.task is not None else 0.0
+            for own, answered in zip(sizes, right, strict=True):
+                own.append(Variant(name, guessing, answered, reason))
+            if not reason:
+                for found, more in zip(tested, _tested(members, other, routes, name, batch_documents), strict=True):
+                    found += more
+    return [
+        Proof(tuple(own), tuple(follows), tuple(others))
+        for own, follows, others in zip(tested, followed, sizes, strict=True)
+    ]
+
+
+def stations(model: Model | Adapted, pairs: Pairs) -> tuple[str, ...]:
+    """Where routes are told apart; see `Facts.stations`."""
+    return facts_of(model, pairs).stations
+
+
+def _tested(
+    members: Members, pairs: Pairs, routes: Sequence[Sequence[Route]], on: str, batch_documents: int
+) -> list[list[TestedRoute]]:
+    sites = facts_of(members.first, pairs).stations
+    known = list(dict.fromkeys(route for own in routes for route in own))
+    for route in known:
+        if route.slot not in pairs.corrupted:
+            raise UnknownName("slot that is corrupted", route.slot, pairs.corrupted)
+        if len(route.carriers) != len(sites):
+            raise UserError(
+                f"a route through this model names a role at each of {', '.join(sites) or 'no station'},"
+                f" got {', '.join(route.carriers) or 'none'}"
+            )
+        for role in route.carriers:
+            if role != ANYWHERE:
+                pairs.positions(role)
+    here = pairs.to(device_of(members.first))
+    found: list[list[TestedRoute]] = [[] for _ in members.models]
+    for slot in dict.fromkeys(route.slot for route in known):
+        # Every member tries as many routes, its own first; what the others' would give is thrown away.
+        own = [[route for route in each if route.slot == slot] for each in routes]
+        most = max(map(len, own))
+        padded = [(each + [each[0] if each else Route(slot, known[0].carriers)] * most)[:most] for each in own]
+        parts: list[Tensor] = []
+        for chunk in here.chunks(_documents(members, here, batch_documents, most)):
+            at = torch.stack([_places(chunk, each, len(sites)) for each in padded])
+            parts.append(members.map(_both_ways(chunk, slot, sites), at).cpu())
+        table = torch.cat(parts, -1)  # [k, 3, routes, n]
+        for number, each in enumerate(own):
+            for i, route in enumerate(each):
+                gap, sufficient, necessary = table[number, :, i]
+                found[number].append(TestedRoute(slot, route.carriers, on, gap > 0, half(sufficient), half(necessary)))
+    return found
+
+
+def _documents(members: Members, pairs: Pairs, batch_documents: int, routes: int) -> int:
+    return max(1, min(len(pairs), batching(members.first, pairs, batch_documents, len(members)).rows // routes))
+
+
+def _places(pairs: Pairs, routes: Sequence[Route], count: int) -> Tensor:
+    """[routes, stations, n], -1 where all positions are left alone."""
+    if not count:
+        return torch.zeros(len(routes), 0, len(pairs), dtype=torch.int64, device=pairs.original.tokens.device)
+    anywhere = torch.full_like(pairs.reads.last, -1)
+    at = [[anywhere if role == ANYWHERE else pairs.positions(role) for role in route.carriers] for route in routes]
+    return torch.stack([torch.stack(each) for each in at])
+
+
+def _both_ways(pairs: Pairs, slot: str, sites: Sequence[str]) -> Program:
+    """[3, routes, n] from places [routes, stations, n]: whether the document counts, sufficient, necessary."""
+    clean, corrupted = pairs.original.tokens, pairs.corrupted[slot].tokens
+    read, targets = pairs.reads.positions[:, :1], pairs.reads.targets[:, :1]
+    others = None if slot not in pairs.reads.others else pairs.reads.others[slot][:, :1]
+
+    def program(model: Model | Adapted, places: Tensor) -> Tensor:
+        routes = len(places)
+
+        def run(tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            with record(model, sites) as seen:
+                logits = model(tokens, read)
+            return logits, dict(seen)
+
+        def along(tokens: Tensor, elsewhere: dict[str, Tensor]) -> Tensor:
+            """[routes, n, 1, v]: a run of which, off the route, everything is as elsewhere."""
+            taps: dict[str, Tap] = {}
+            for number, site in enumerate(sites):
+                kept = elsewhere[site]
+                place = places[:, number].flatten()[:, None]
+                at = (place == torch.arange(kept.shape[1], device=kept.device)) | (place < 0)
+                kept = kept.repeat(routes, *[1] * (kept.dim() - 1))
+                at = at.view(*at.shape, *[1] * (kept.dim() - 2))
+                taps[site] = lambda x, at=at, kept=kept: torch.where(at, x, kept)
+            with edit(model, taps):
+                return model(tokens.repeat(routes, 1), read.repeat(routes, 1)).unflatten(0, (routes, -1))
+
+        from_clean, seen_clean = run(clean)
+        from_corrupted, seen_corrupted = run(corrupted)
+        compared = counterfactual_or_runner_up(others, from_corrupted, targets)
+        top, bottom = (Effects.of(logits, targets, compared) for logits in (from_clean, from_corrupted))
+        alone = Effects.of(along(clean, seen_corrupted), targets, compared).logit_difference[..., 0]
+        without = Effects.of(along(corrupted, seen_clean), targets, compared).logit_difference[..., 0]
+        high, low = top.logit_difference[:, 0], bottom.logit_difference[:, 0]
+        gap = (top.accuracy[:, 0] > 0) & (bottom.accuracy[:, 0] == 0) & (high > low)
+        size = torch.where(gap, high - low, torch.ones_like(high))
+        shares = [(alone - low) / size, (high - without) / size]
+        return torch.stack([gap.to(high.dtype).expand(routes, -1), *shares])
+
+    return program
+
+
+def _right(members: Members, batch: Batch, batch_documents: int = 64) -> list[Tensor]:
+    """By model: [n] whether documents with one answer each are answered rightly."""
+    device = device_of(members.first)
+    size = len(batch) if device.type != "cpu" else batch_documents
+    parts = [batch[slice(start, start + size)].to(device) for start in range(0, len(batch), size)]
+    return list(torch.cat([members.map(_answers(part)).cpu() for part in parts], 1))
+
+
+def _answers(batch: Batch) -> Program:
+    """[n] whether the answer of each document is right."""
+    read, answers = batch.answers()
+    return lambda model: answer_correct(model(batch.tokens, read[:, None])[:, 0], answers)
+
+
+def _followed(members: Members, pairs: Pairs, batch_documents: int) -> list[list[Followed]]:
+    """By model: every kind of counterfactual that the task predicts the answer of."""
+    found: list[list[Followed]] = [[] for _ in members.models]
+    if pairs.task is None or not pairs.task.counterfactuals:
+        return found
+    before = _right(members, pairs.original, batch_documents)
+    for kind in pairs.task.counterfactuals:
+        changed = pairs.task.counterfactual(kind, pairs.original, stream(pairs.data_seed, "counterfactual", kind))
+        after = _right(members, changed, batch_documents)
+        for own, was, now in zip(found, before, after, strict=True):
+            own.append(Followed(kind, was & (changed.labels["changed"] > 0), now))
+    return found
+
+
+def _too_long(model: Model | Adapted, pairs: Pairs) -> str:
+    """Why the model cannot take these documents, or nothing."""
+    length = pairs.original.tokens.shape[1]
+    positions = model.position_embedding if isinstance(model, Model) else None
+    if positions is not None and length > positions.num_embeddings:
+        return f"documents of {length} tokens are longer than the {positions.num_embeddings} learned positions"
+    return ""
