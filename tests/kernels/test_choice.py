@@ -79,7 +79,7 @@ def test_a_member_that_has_diverged_does_not_hide_the_others(kernel, tmp_path):
     kernel("right")
     assert chosen(x) is stand_ins.right
     kernel("a_little_off")
-    [kept] = (tmp_path / "mixerscope" / "verdicts").iterdir()
+    [kept] = (tmp_path / "mixerscope" / "agreements").iterdir()
     kept.unlink()
     with pytest.warns(RuntimeWarning, match="relative error"):
         assert chosen(x) is plain
@@ -93,7 +93,7 @@ def test_where_nothing_is_finite_nothing_is_learned(kernel):
     assert chosen(numbers(3, 4)) is stand_ins.right
 
 
-def test_the_verdict_is_kept_for_other_processes(kernel):
+def test_the_agreement_is_kept_for_other_processes(kernel):
     kernel("right")
     chosen(numbers(3, 4))
     kernel("right")
@@ -113,11 +113,11 @@ def test_a_refusal_is_kept_too(kernel):
     assert stand_ins.runs == [], "what is known to be wrong is not run again"
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", '{"kernel": "another", "verdict": "kernel"}', "\x00"])
+@pytest.mark.parametrize("content", ["{", "[1]", '{"kernel": "another", "agreement": "kernel"}', "\x00"])
 def test_a_broken_file_costs_the_file_only(kernel, tmp_path, content):
     kernel("right")
     chosen(numbers(3, 4))
-    [path] = (tmp_path / "mixerscope" / "verdicts").iterdir()
+    [path] = (tmp_path / "mixerscope" / "agreements").iterdir()
     sound = path.read_text()
     path.write_text(content)
     kernel("right")
@@ -126,13 +126,13 @@ def test_a_broken_file_costs_the_file_only(kernel, tmp_path, content):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_verdicts_of_processes_that_find_them_at_once_are_all_kept(tmp_path):
-    finding = "import sys; from mixerscope.kernels.verdicts import remember; [remember(x, '') for x in sys.argv[1:]]"
+def test_agreements_of_processes_that_find_them_at_once_are_all_kept(tmp_path):
+    finding = "import sys; from mixerscope.kernels.agreements import remember; [remember(x, '') for x in sys.argv[1:]]"
     labels = [[f"{process}/{i}" for i in range(30)] for process in range(4)]
     settings = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     finders = [subprocess.Popen([sys.executable, "-c", finding, *mine], env=settings) for mine in labels]
     assert [finder.wait(120) for finder in finders] == [0] * 4
-    assert len(list((tmp_path / "mixerscope" / "verdicts").iterdir())) == 4 * 30
+    assert len(list((tmp_path / "mixerscope" / "agreements").iterdir())) == 4 * 30
 
 
 def test_kernels_are_kept_in_one_place_whoever_compiles_first(kernel, tmp_path, monkeypatch):

@@ -17,8 +17,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from mixerscope.kernels.agreements import recall, remember
 from mixerscope.kernels.cache import one_triton_cache
-from mixerscope.kernels.verdicts import recall, remember
 
 KERNELS = {
     "delta_rule": "mixerscope.kernels.delta_rule:forward",
@@ -71,11 +71,11 @@ def body(
     Numbers among the inputs are handed on; they may not change what is computed in another way than shapes do. The
     first time shapes and types are seen, kernel and plain body both run: not while a CUDA graph is being captured.
     """
-    verdict = _reason_for_plain(inputs) or _verdict(name, sample or inputs, plain, changes, tolerance)
-    _used.setdefault(name, {}).setdefault(verdict)
+    runs_as = _reason_for_plain(inputs) or _agreement(name, sample or inputs, plain, changes, tolerance)
+    _used.setdefault(name, {}).setdefault(runs_as)
     if _watches and (watch := _watches.get(_place(inputs))) is not None:
-        watch.seen.setdefault(name, {}).setdefault(verdict)
-    return _kernel(name) if verdict == KERNEL else plain
+        watch.seen.setdefault(name, {}).setdefault(runs_as)
+    return _kernel(name) if runs_as == KERNEL else plain
 
 
 def few_documents(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -102,7 +102,7 @@ def switched(to: Literal["auto", "plain"]) -> Iterator[None]:
 
 def used() -> dict[str, str]:
     """What each operator that ran in this process ran as: `kernel`, or `plain` and why; both if shapes differed."""
-    return {name: "; ".join(verdicts) for name, verdicts in sorted(_used.items())}
+    return {name: "; ".join(ran_as) for name, ran_as in sorted(_used.items())}
 
 
 class Watch:
@@ -119,7 +119,7 @@ class Watch:
 
     def used(self) -> dict[str, str]:
         """As `used`, of this watch alone."""
-        return {name: "; ".join(verdicts) for name, verdicts in sorted(self.seen.items())}
+        return {name: "; ".join(ran_as) for name, ran_as in sorted(self.seen.items())}
 
 
 @contextmanager
@@ -165,7 +165,10 @@ def _reason_for_plain(inputs: Sequence[Any]) -> str | None:
     return None
 
 
-def _verdict(name: str, inputs: Sequence[Any], plain: Callable[..., Any], changes: int, tolerance: float | None) -> str:
+def _agreement(
+    name: str, inputs: Sequence[Any], plain: Callable[..., Any], changes: int, tolerance: float | None
+) -> str:
+    """`kernel` where it agrees with the plain body, or `plain` and why; compared once for these shapes and types."""
     device = next(x.device for x in inputs if isinstance(x, Tensor))
     key = (name, device, tolerance, *((x.dtype, x.shape) if isinstance(x, Tensor) else x for x in inputs))
     if key in _chosen:
@@ -175,11 +178,11 @@ def _verdict(name: str, inputs: Sequence[Any], plain: Callable[..., Any], change
     )
     with _lock:
         if key not in _chosen:
-            _chosen[key] = _first_verdict(name, inputs, plain, changes, tolerance, device)
+            _chosen[key] = _first_agreement(name, inputs, plain, changes, tolerance, device)
         return _chosen[key]
 
 
-def _first_verdict(
+def _first_agreement(
     name: str,
     inputs: Sequence[Any],
     plain: Callable[..., Any],
@@ -188,20 +191,20 @@ def _first_verdict(
     device: torch.device,
 ) -> str:
     label = _label(name, inputs, plain, tolerance, device)
-    verdict = recall(label)
+    agreement = recall(label)
     try:
-        if verdict is None:
-            verdict = _compare(_outputs(_kernel(name), inputs, changes), inputs, plain, changes, tolerance)
-            remember(label, verdict)
-        elif verdict == KERNEL:
+        if agreement is None:
+            agreement = _compare(_outputs(_kernel(name), inputs, changes), inputs, plain, changes, tolerance)
+            remember(label, agreement)
+        elif agreement == KERNEL:
             _outputs(_kernel(name), inputs, changes)  # compiles it, here and not in several threads at once
     except Exception as error:  # noqa: BLE001 - whatever a compiler may raise, the plain body still works
-        verdict = f"plain: {type(error).__name__}: {error}".splitlines()[0]
-    if verdict != KERNEL and name not in _warned:
+        agreement = f"plain: {type(error).__name__}: {error}".splitlines()[0]
+    if agreement != KERNEL and name not in _warned:
         _warned.add(name)
-        message = f"{name} on {_device_name(device)} runs without its kernel; {verdict}"
+        message = f"{name} on {_device_name(device)} runs without its kernel; {agreement}"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-    return verdict
+    return agreement
 
 
 def _outputs(function: Callable[..., Any], inputs: Sequence[Any], changes: int) -> list[Tensor]:
@@ -259,7 +262,7 @@ def _triton_version() -> str | None:
 def _label(
     name: str, inputs: Sequence[Any], plain: Callable[..., Any], tolerance: float | None, device: torch.device
 ) -> str:
-    """All that a verdict depends on, for people and for the file."""
+    """All that an agreement depends on, for people and for the file."""
     kernel = importlib.util.find_spec(KERNELS[name].split(":")[0])
     assert kernel is not None
     assert kernel.origin is not None
