@@ -1,4 +1,4 @@
-"""What has to hold on a GPU before its rates mean anything: the CPU's results, and the same bits in any company."""
+"""What has to hold on a GPU before its rates mean anything: the CPU's results, and equal bits whatever runs beside."""
 
 import hashlib
 from collections.abc import Sequence

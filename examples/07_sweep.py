@@ -1,11 +1,6 @@
 """Two architectures, three learning rates each: every rate of one architecture is trained in the same stack."""
 
-from pathlib import Path
-
 import mixerscope as ms
-from mixerscope.machine import Machine
-from mixerscope.sweep import execute, make_plan
-from mixerscope.sweep.best import finished_runs
 
 sweep = ms.Sweep(
     base={
@@ -16,9 +11,5 @@ sweep = ms.Sweep(
     },
     vary={"model.architecture": ["attention", "based"], "train.lr": [1e-3, 3e-3, 1e-2]},
 )
-root, machine = Path("runs/example-sweep"), Machine("cpu")
-outcome = execute(make_plan(sweep.runs(), root, machine), root, machine)
-for row in outcome.cohorts:
-    print(f"{row.label}: {row.members} models in {row.wall_s:.1f} s")
-for result in finished_runs(sweep.runs(), root):
+for result in ms.run_sweep(sweep, "runs/example-sweep"):
     print(result.spec.model.architecture, result.spec.train.lr, f"{result.curve.points[-1].accuracy:.0%}")

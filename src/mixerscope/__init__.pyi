@@ -49,7 +49,8 @@ from mixerscope.stages import Done as Done
 from mixerscope.stages import Impossible as Impossible
 from mixerscope.stages import Result as Result
 from mixerscope.stages import Stage as Stage
-from mixerscope.sweep import Sweep as Sweep
+from mixerscope.sweep.expand import Sweep as Sweep
+from mixerscope.sweep.run import run_sweep as run_sweep
 from mixerscope.tasks import AR as AR
 from mixerscope.tasks import ATR as ATR
 from mixerscope.tasks import MQAR as MQAR

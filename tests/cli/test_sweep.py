@@ -10,7 +10,9 @@ from mixerscope import runs
 from mixerscope.cli import sweep_progress
 from mixerscope.machine import CPU
 from mixerscope.store import find_runs
-from mixerscope.sweep import execute, load_runs, make_plan
+from mixerscope.sweep.execute import execute
+from mixerscope.sweep.plan import make_plan
+from mixerscope.sweep.source import load_runs
 from tests.cli.conftest import TINY
 
 
@@ -94,7 +96,7 @@ def test_an_interrupt_is_one_line(cli, sweep_file, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mixerscope.sweep.execute", interrupted)
+    monkeypatch.setattr("mixerscope.sweep.execute.execute", interrupted)
     code, out, err = cli("sweep", sweep_file())
     assert (code, out) == (130, "")
     assert err.endswith("mixerscope: interrupted; finished runs are kept\n")

@@ -1,15 +1,14 @@
 """Compiling before it is one's turn: the processes, and what happens when they cannot."""
 
-import importlib
-
 import pytest
 
 from mixerscope.machine import Machine
 from mixerscope.registry import MIXERS
-from mixerscope.sweep import Listener, execute, load_runs, make_plan
 from mixerscope.sweep.ahead import Ahead
 from mixerscope.sweep.cohorts import group
-from mixerscope.sweep.plan import Imagined
+from mixerscope.sweep.execute import Listener, execute
+from mixerscope.sweep.plan import Imagined, make_plan
+from mixerscope.sweep.source import load_runs
 
 
 @pytest.fixture(autouse=True)
@@ -104,9 +103,8 @@ def test_what_is_not_compiled_by_the_deadline_is_left_for_the_next_call(sweep_fi
         def __init__(self, cohorts, machine, processes, at_first):
             super().__init__(cohorts, machine, 0)
 
-    executor = importlib.import_module("mixerscope.sweep.execute")
-    monkeypatch.setattr(executor, "Ahead", Endless)
-    monkeypatch.setattr(executor, "compiles_ahead", lambda machine: True)
+    monkeypatch.setattr("mixerscope.sweep.execute.Ahead", Endless)
+    monkeypatch.setattr("mixerscope.sweep.execute.compiles_ahead", lambda machine: True)
     machine = Machine()
     plan = make_plan(load_runs(str(sweep_file())), tmp_path / "out", machine)
     outcome = execute(plan, tmp_path / "out", machine, stop_after=1)
@@ -128,9 +126,8 @@ def test_a_cohort_that_could_not_be_compiled_ahead_is_trained_all_the_same(sweep
         def remark(self, text):
             said.append(text)
 
-    executor = importlib.import_module("mixerscope.sweep.execute")  # the package has a function of this name
-    monkeypatch.setattr(executor, "Ahead", Never)
-    monkeypatch.setattr(executor, "compiles_ahead", lambda machine: True)
+    monkeypatch.setattr("mixerscope.sweep.execute.Ahead", Never)
+    monkeypatch.setattr("mixerscope.sweep.execute.compiles_ahead", lambda machine: True)
     runs = load_runs(str(sweep_file()))
     machine = Machine()
     outcome = execute(make_plan(runs, tmp_path / "out", machine), tmp_path / "out", machine, listener=Noting())

@@ -8,8 +8,10 @@ from mixerscope import results, runs
 from mixerscope.artifacts import Curve
 from mixerscope.machine import CPU
 from mixerscope.registry import MIXERS
-from mixerscope.sweep import execute, load_runs, make_plan
 from mixerscope.sweep.best import best_lines, best_runs, finished_runs
+from mixerscope.sweep.execute import execute
+from mixerscope.sweep.plan import make_plan
+from mixerscope.sweep.source import load_runs
 from tests.sweep.conftest import BASE
 
 

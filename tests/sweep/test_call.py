@@ -1,11 +1,16 @@
 """What people type: the same on the command line and for the worker."""
 
 import json
+from dataclasses import fields
 
 import pytest
 
 from mixerscope import cli, results
-from mixerscope.sweep import load_runs, worker
+from mixerscope.sweep import worker
+from mixerscope.sweep.call import Call
+from mixerscope.sweep.cohorts import LARGEST
+from mixerscope.sweep.plan import JOB_SECONDS, Imagined, default_in_flight
+from mixerscope.sweep.source import load_runs
 
 
 @pytest.fixture(params=["command line", "worker"])
@@ -18,12 +23,20 @@ def call(request, capsys, tmp_path):
         out = str(tmp_path / "out")
         main, line = {
             "command line": (cli.main, ["sweep", *words, "--out", out]),
-            "worker": (worker.main, [*words, "--root", out]),
+            "worker": (worker.main, [*words, "--out", out]),
         }[request.param]
         code = main(line)
         return code, *capsys.readouterr()
 
     return run
+
+
+def test_what_help_says_of_defaults_is_so():
+    said = {option.name: option.metadata["help"] for option in fields(Call)}
+    assert f"; {LARGEST} unless" in said["largest"]
+    assert f"; {JOB_SECONDS:.0f} unless" in said["job_seconds"]
+    gpu, cpu = (default_in_flight(Imagined(device)) for device in ("cuda", "cpu"))
+    assert f"; {gpu} on a GPU and {cpu} on a CPU" in said["in_flight"]
 
 
 def architectures(tmp_path):

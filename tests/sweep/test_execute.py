@@ -14,11 +14,11 @@ from mixerscope.errors import CorruptFile, UserError
 from mixerscope.machine import CPU, Machine
 from mixerscope.progress import Cancelled
 from mixerscope.store import find_runs
-from mixerscope.sweep import Listener, execute, load_runs, make_plan
-from mixerscope.sweep import flight as flight_module
+from mixerscope.sweep import forecast as forecast_module
 from mixerscope.sweep.cost import Calibration
-from mixerscope.sweep.execute import _Executor, _with_its_share
-from mixerscope.sweep.plan import Job
+from mixerscope.sweep.execute import Listener, _Executor, _with_its_share, execute
+from mixerscope.sweep.plan import Job, make_plan
+from mixerscope.sweep.source import load_runs
 from mixerscope.sweep.table import read_rows
 from mixerscope.sweep.text import ended_line, outcome_lines
 from tests.sweep.conftest import BASE
@@ -169,8 +169,8 @@ def test_seconds_of_a_cohort_add_up_and_are_those_of_its_runs(sweep_file, tmp_pa
 @pytest.fixture
 def hasty(monkeypatch):
     """Rates count after a blink, so that deadlines can be tested in a blink."""
-    monkeypatch.setattr(flight_module, "MEASURED_AFTER", 0.1)
-    monkeypatch.setattr(flight_module, "SAMPLED_EVERY", 0.02)
+    monkeypatch.setattr(forecast_module, "MEASURED_AFTER", 0.1)
+    monkeypatch.setattr(forecast_module, "SAMPLED_EVERY", 0.02)
 
 
 def test_what_cannot_end_in_time_by_the_estimate_is_not_started(sweep_file, tmp_path, monkeypatch):

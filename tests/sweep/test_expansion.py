@@ -7,8 +7,9 @@ import pytest
 import mixerscope as ms
 from mixerscope.errors import UserError
 from mixerscope.spec import RunSpec
-from mixerscope.sweep import expand, group, load_runs
-from mixerscope.sweep.source import shipped_sweeps
+from mixerscope.sweep.cohorts import group
+from mixerscope.sweep.expand import expand
+from mixerscope.sweep.source import load_runs, shipped_sweeps
 from mixerscope.training.cohort import check_stackable
 from tests.sweep.conftest import BASE
 

@@ -6,10 +6,11 @@ import pytest
 
 import mixerscope as ms
 from mixerscope.machine import CPU
-from mixerscope.sweep import execute, group, make_plan
+from mixerscope.sweep.cohorts import group
+from mixerscope.sweep.execute import execute
+from mixerscope.sweep.plan import make_plan
 from mixerscope.sweep.table import read_rows
-from mixerscope.sweep.text import ended_line, outcome_lines, plan_lines
-from mixerscope.sweep.worker import Lines
+from mixerscope.sweep.text import Lines, ended_line, outcome_lines, plan_lines
 from tests.sweep.conftest import BASE
 
 TWELVE = list(range(2, 14))

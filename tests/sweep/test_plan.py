@@ -10,8 +10,11 @@ import mixerscope as ms
 from mixerscope import runs
 from mixerscope.errors import UserError
 from mixerscope.machine import CPU, Machine
-from mixerscope.sweep import execute, group, load_runs, make_plan
+from mixerscope.sweep.cohorts import group
 from mixerscope.sweep.cost import AHEAD_SECONDS, GPU, Calibration, Timed, estimate, gain
+from mixerscope.sweep.execute import execute
+from mixerscope.sweep.plan import make_plan
+from mixerscope.sweep.source import load_runs
 from mixerscope.sweep.table import Conditions, timed_rows
 from mixerscope.sweep.text import plan_lines
 from tests.conftest import with_stage

@@ -16,7 +16,7 @@ from tests.test_architecture import HEAVY
 
 
 def test_it_runs_without_what_the_command_line_needs(sweep_file, tmp_path):
-    words = [str(sweep_file({"seed": [0, 1]})), "--root", str(tmp_path / "out"), "--set", "train.lr=0.01"]
+    words = [str(sweep_file({"seed": [0, 1]})), "--out", str(tmp_path / "out"), "--set", "train.lr=0.01"]
     code = (
         "import sys\n"
         f"for name in {sorted(HEAVY)}: sys.modules[name] = None\n"
@@ -39,7 +39,7 @@ def test_wrong_input_is_one_sentence_and_writes_nothing(sweep_file, tmp_path, ca
         ([sweep_file(), "--stop-after", "-1"], "positive"),
         ([sweep_file(), "--threads", "0"], "threads = 0"),
     ):
-        assert main([str(word) for word in [*words, "--root", root]]) == 2
+        assert main([str(word) for word in [*words, "--out", root]]) == 2
         said = capsys.readouterr().err
         assert part in said
         assert said.startswith("mixerscope: ")
@@ -48,7 +48,7 @@ def test_wrong_input_is_one_sentence_and_writes_nothing(sweep_file, tmp_path, ca
 
 
 def test_a_dry_run_writes_nothing(sweep_file, tmp_path, capsys):
-    assert main([str(sweep_file()), "--root", str(tmp_path / "out"), "--dry-run"]) == 0
+    assert main([str(sweep_file()), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "4 runs, 0 of them finished; to do: 2 cohorts in 1 jobs" in said
     assert not (tmp_path / "out").exists()
@@ -61,7 +61,7 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(sweep_file, tmp
     source = str(sweep_file(vary))
 
     def command(root: Path) -> list[str]:
-        return [sys.executable, "-m", "mixerscope.sweep.worker", source, "--root", str(root), "--in-flight", "2"]
+        return [sys.executable, "-m", "mixerscope.sweep.worker", source, "--out", str(root), "--in-flight", "2"]
 
     started = time.monotonic()
     subprocess.run(command(tmp_path / "calm"), check=True, capture_output=True)

@@ -8,10 +8,11 @@ from rich.progress import Progress, TaskID
 
 from mixerscope.cli.console import remarks
 from mixerscope.cli.progress import bars_on
-from mixerscope.sweep import Cohort, Listener, Plan
+from mixerscope.sweep.cohorts import Cohort
+from mixerscope.sweep.execute import Listener
+from mixerscope.sweep.plan import Plan
 from mixerscope.sweep.table import CohortRow
-from mixerscope.sweep.text import ended_line, summary
-from mixerscope.sweep.worker import Lines
+from mixerscope.sweep.text import Lines, ended_line, summary
 
 DOING = {"build": "preparing", "train": "training"}
 """What a bar says; a stage is called by its name."""

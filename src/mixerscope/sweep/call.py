@@ -1,17 +1,143 @@
-"""What the command line and the worker have in common: what people typed, before a sweep, and what they read after."""
+"""A sweep as people ask for it: `mixerscope sweep` and the worker are both this, and differ in how they look.
 
-from collections.abc import Sequence
+Torch is imported when there is something to compute, so that `--help` is quick.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from mixerscope.errors import UserError
-from mixerscope.sweep.best import best_lines, best_runs, finished_runs
-from mixerscope.sweep.execute import Outcome
-from mixerscope.sweep.plan import Plan
-from mixerscope.sweep.table import read_rows
-from mixerscope.sweep.text import outcome_lines
+from mixerscope.errors import FAILED, FINE, UserError
+
+if TYPE_CHECKING:
+    from mixerscope.sweep.execute import Listener
+    from mixerscope.sweep.plan import Plan
+
+SOURCE = "A JSON file with `base` and `vary`, the name of one that is shipped (`figure3`), or `module:function`."
 
 
-def finished_elsewhere(files: Sequence[Path] | None) -> dict[str, frozenset[str] | None]:
+def _help(text: str) -> dict[str, str]:
+    return {"help": text}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What a sweep can be asked. Each field is an option of both commands, with this default and this help."""
+
+    set: list[str] | None = field(
+        default=None,
+        metadata=_help(
+            "path=value, such as train.precision=tf32 or model.architecture=mine.py:Mine; goes over every run; may be"
+            " given several times."
+        ),
+    )
+    out: Path = field(
+        default=Path("runs"),
+        metadata=_help("Every run gets a folder of its own in here; those that are finished are not made again."),
+    )
+    dry_run: bool = field(default=False, metadata=_help("Say what would be done, and do nothing."))
+    stop_after: float | None = field(
+        default=None,
+        metadata=_help(
+            "Seconds after which nothing is running any more; what could not be finished by then is left for the next"
+            " call."
+        ),
+    )
+    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=_help("Where the models are trained and patched."))
+    threads: int = field(
+        default=1, metadata=_help("Cores torch may use; more than one can change the last bits of a result.")
+    )
+    kernels: Literal["auto", "plain"] = field(
+        default="auto", metadata=_help("`plain` computes everything with PyTorch's own operations.")
+    )
+    compile: bool = field(
+        default=False,
+        metadata=_help("Pass training steps through torch.compile: on a GPU twice the speed, after half a minute."),
+    )
+    in_flight: int | None = field(
+        default=None, metadata=_help("Cohorts at once; 4 on a GPU and 1 on a CPU unless you say otherwise.")
+    )
+    largest: int | None = field(
+        default=None, metadata=_help("Models in one cohort at most; 32 unless you say otherwise.")
+    )
+    job_seconds: float | None = field(
+        default=None, metadata=_help("What one job may take, as far as can be foreseen; 480 unless you say otherwise.")
+    )
+    keep_weights: bool = field(
+        default=False, metadata=_help("Keep the trained weights in the run folders; the tables are always kept.")
+    )
+    use: list[str] | None = field(
+        default=None,
+        metadata=_help(
+            "file.py:Class or pkg.module:Class of a mixer, task, stage or objective of yours, which is then known as"
+            " local/Class; may be given several times."
+        ),
+    )
+    skip: list[Path] | None = field(
+        default=None,
+        metadata=_help(
+            "Runs finished elsewhere, which are not made here: a JSON list of run ids, or a pack; may be given several"
+            " times."
+        ),
+    )
+    pack: Path | None = field(
+        default=None,
+        metadata=_help("One file with the results of all finished runs of the sweep, to carry elsewhere."),
+    )
+
+
+def carry_out(
+    source: str, call: Call, following: "Callable[[Plan], AbstractContextManager[Listener]] | None" = None
+) -> int:
+    """Plans a sweep, executes it, prints what was found, and gives the exit code: 1 if a cohort failed.
+
+    `following` makes the listener that shows progress; without it there are plain lines on stderr.
+    """
+    from mixerscope.machine import Machine
+    from mixerscope.spec.reading import typed_settings, use_all
+    from mixerscope.sweep.best import best_lines, best_runs, finished_runs
+    from mixerscope.sweep.execute import execute
+    from mixerscope.sweep.plan import Imagined, make_plan
+    from mixerscope.sweep.source import load_runs
+    from mixerscope.sweep.table import read_rows
+    from mixerscope.sweep.text import Lines, outcome_lines, plan_lines
+
+    machine = (Imagined if call.dry_run else Machine)(call.device, call.threads, call.kernels, call.compile)
+    _check_pack(call.pack)
+    use_all(call.use)
+    plan = make_plan(
+        load_runs(source, typed_settings(call.set)),
+        call.out,
+        machine,
+        in_flight=call.in_flight,
+        largest=call.largest,
+        job_seconds=call.job_seconds,
+        skip=_finished_elsewhere(call.skip),
+    )
+    if call.dry_run:
+        _print(plan_lines(plan))
+        return FINE
+    with following(plan) if following else nullcontext(Lines()) as listener:
+        outcome = execute(
+            plan, call.out, machine, stop_after=call.stop_after, keep_weights=call.keep_weights, listener=listener
+        )
+    found = finished_runs(plan.sound, call.out)
+    _print([*best_lines(best_runs(found)), *plan.damaged.values(), *outcome_lines(outcome, read_rows(call.out))])
+    if call.pack is not None and found:
+        from mixerscope.packs import write_pack
+
+        write_pack(call.pack, found)
+        size = call.pack.stat().st_size / 2**20
+        _print([f"{len(found)} finished runs are packed in {call.pack}, {size:.1f} MiB"])
+    elif call.pack is not None:
+        _print([f"no run is finished below {call.out}, so {call.pack} was not written"])
+    return FAILED if outcome.failed or plan.damaged else FINE
+
+
+def _finished_elsewhere(files: Sequence[Path] | None) -> dict[str, frozenset[str] | None]:
     """The runs in files that a person named with `--skip`: lists of ids, or packs, which also say what was asked."""
     if not files:
         return {}
@@ -20,7 +146,7 @@ def finished_elsewhere(files: Sequence[Path] | None) -> dict[str, frozenset[str]
     return {run_id: stages for file in files for run_id, stages in finished_analyses(file).items()}
 
 
-def check_pack(file: Path | None) -> None:
+def _check_pack(file: Path | None) -> None:
     """Refuses, before anything is trained, a pack that could not be written in the end."""
     if file is None:
         return
@@ -31,20 +157,6 @@ def check_pack(file: Path | None) -> None:
     claim_pack(file)
 
 
-def found_lines(plan: Plan, outcome: Outcome, root: Path) -> list[str]:
-    """What a call ends with: the best runs, what is damaged, and what took how long."""
-    best = best_runs(finished_runs(plan.sound, root))
-    return [*best_lines(best), *plan.damaged.values(), *outcome_lines(outcome, read_rows(root))]
-
-
-def pack_lines(plan: Plan, root: Path, file: Path | None) -> list[str]:
-    """Packs all finished runs of a sweep into one file, if there is to be one, and says how large it is."""
-    if file is None:
-        return []
-    results = finished_runs(plan.sound, root)
-    if not results:
-        return [f"no run is finished below {root}, so {file} was not written"]
-    from mixerscope.packs import write_pack
-
-    write_pack(file, results)
-    return [f"{len(results)} finished runs are packed in {file}, {file.stat().st_size / 2**20:.1f} MiB"]
+def _print(lines: Sequence[str]) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()

@@ -25,7 +25,7 @@ from mixerscope.store import make_folder
 from mixerscope.sweep.ahead import Ahead, compiles_ahead
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.sweep.cost import Timed
-from mixerscope.sweep.flight import Company, Flight, OutOfTime
+from mixerscope.sweep.forecast import Forecast, OutOfTime, Running
 from mixerscope.sweep.plan import Job, Plan
 from mixerscope.sweep.table import CohortRow, Conditions, Ending, JobRow, Table, describe
 
@@ -112,11 +112,11 @@ class _Executor:
         self.plan, self.root, self.machine, self.keep_weights = plan, root, machine, keep_weights
         self.listener = listener
         self.outcome = Outcome()
-        self.company = Company(plan.estimator, deadline)
+        self.forecast = Forecast(plan.estimator, deadline)
         self.table = Table(root, Conditions.of(machine, plan.in_flight))
-        self.ended: queue.Queue[tuple[Job, Flight, Ending, str]] = queue.Queue()
+        self.ended: queue.Queue[tuple[Job, Running, Ending, str]] = queue.Queue()
         self.waiting: list[tuple[Job, Cohort]] = []
-        self.flying: dict[str, tuple[Job, threading.Thread]] = {}
+        self.threads: dict[str, tuple[Job, threading.Thread]] = {}
         self.begun: Counter[int] = Counter()
         """Of jobs that have not ended: how many cohorts were started."""
         self.since = time.monotonic()
@@ -145,15 +145,15 @@ class _Executor:
             self.ahead.close()
 
     def run(self, jobs: Sequence[Job]) -> None:
-        """Runs jobs of one precision. Cohorts of the next job do not wait for the last of the one before to land."""
+        """Runs jobs of one precision. Cohorts of the next job do not wait for the last of the one before."""
         self.waiting = [(job, cohort) for job in jobs for cohort in job.cohorts]
         self.since = time.monotonic()
         try:
             while True:
-                while len(self.flying) < self.plan.in_flight and (pick := self._next()) is not None:
+                while len(self.threads) < self.plan.in_flight and (pick := self._next()) is not None:
                     self._start(*pick)
-                room = self.waiting and len(self.flying) < self.plan.in_flight
-                if not self.flying and not any(self.company.fits(cohort) for _, cohort in self.waiting):
+                room = self.waiting and len(self.threads) < self.plan.in_flight
+                if not self.threads and not any(self.forecast.fits(cohort) for _, cohort in self.waiting):
                     break
                 with suppress(queue.Empty):  # what has no room now may have some soon: compiled, or others faster
                     self._record(*self.ended.get(timeout=LOOKED_EVERY if room else None))
@@ -177,7 +177,7 @@ class _Executor:
 
     def _give_up(self) -> None:
         self.stopping.set()
-        for _, thread in self.flying.values():
+        for _, thread in self.threads.values():
             if thread.ident is not None:
                 thread.join()
         while not self.ended.empty():
@@ -186,7 +186,7 @@ class _Executor:
     def _next(self) -> tuple[Job, Cohort] | None:
         """Takes the slowest cohort that is compiled and can still be finished out of `waiting`."""
         for pick in self.waiting:
-            if self._is_compiled(pick[1]) and self.company.fits(pick[1]):
+            if self._is_compiled(pick[1]) and self.forecast.fits(pick[1]):
                 self.waiting.remove(pick)
                 return pick
         return None
@@ -201,15 +201,15 @@ class _Executor:
         self.listener.cohort_started(cohort)
         if self.ahead is not None and cohort.id in self.ahead.failures:
             self.listener.remark(f"{cohort} is compiled where it is trained: {self.ahead.failures[cohort.id]}")
-        flight = self.company.join(cohort)
-        thread = threading.Thread(target=self._fly, args=(job, flight), name=str(cohort), daemon=True)
-        self.flying[cohort.id] = (job, thread)
+        running = self.forecast.started(cohort)
+        thread = threading.Thread(target=self._work, args=(job, running), name=str(cohort), daemon=True)
+        self.threads[cohort.id] = (job, thread)
         thread.start()
 
-    def _record(self, job: Job, flight: Flight, ending: Ending, reason: str) -> None:
-        cohort = flight.cohort
-        del self.flying[cohort.id]
-        row = self._row(job, flight, ending, reason)
+    def _record(self, job: Job, running: Running, ending: Ending, reason: str) -> None:
+        cohort = running.cohort
+        del self.threads[cohort.id]
+        row = self._row(job, running, ending, reason)
         self.outcome.cohorts.append(row)
         if row.ending == "out of time":
             self.outcome.left.append(cohort)
@@ -217,18 +217,18 @@ class _Executor:
             self.plan.estimator.calibration.add(Timed(row.architecture, row.expected_s, row.alone_s))
         self.table.add(row)
         self.listener.cohort_ended(cohort, row)
-        if not any(other is job for other, _ in (*self.waiting, *self.flying.values())):
+        if not any(other is job for other, _ in (*self.waiting, *self.threads.values())):
             self._close(job)
 
-    def _fly(self, job: Job, flight: Flight) -> None:
-        cohort = flight.cohort
+    def _work(self, job: Job, running: Running) -> None:
+        cohort = running.cohort
 
         def progress(stage: str, done: int, total: int, note: str) -> Stop | None:
             if self.stopping.is_set():
                 return Stop("interrupted")
-            if flight.progressed(time.monotonic(), stage, done, total):
+            if running.progressed(time.monotonic(), stage, done, total):
                 self.listener.progress(cohort, stage, done, total, note)
-                return self.company.check(flight)
+                return self.forecast.check(running)
             return None
 
         ending: Ending = "failed"
@@ -243,8 +243,8 @@ class _Executor:
         except BaseException as error:  # noqa: BLE001 - recorded and reported; the other cohorts go on
             where = traceback.extract_tb(error.__traceback__)[-1]
             reason = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-        self.company.leave(flight)
-        self.ended.put((job, flight, ending, reason))
+        self.forecast.ended(running)
+        self.ended.put((job, running, ending, reason))
 
     @contextmanager
     def _own_stream(self) -> Iterator[None]:
@@ -260,16 +260,16 @@ class _Executor:
         finally:
             self.streams.put(stream)
 
-    def _row(self, job: Job, flight: Flight, ending: Ending, reason: str) -> CohortRow:
-        cohort, spent = flight.cohort, sum(flight.seconds.values())
+    def _row(self, job: Job, running: Running, ending: Ending, reason: str) -> CohortRow:
+        cohort, spent = running.cohort, sum(running.seconds.values())
         alone = None
-        build, train, rate = flight.seconds["build"], flight.seconds["train"], None
+        build, train, rate = running.seconds["build"], running.seconds["train"], None
         if ending == "finished" and not cohort.trained:
-            alone = flight.work
+            alone = running.work
             build, train, rate = _timed([run_folder(run, self.root).path for run in cohort.runs])
-        elif flight.stage == "train" and (rate := flight.rate()) is not None and ending == "out of time":
+        elif running.stage == "train" and (rate := running.rate()) is not None and ending == "out of time":
             # As if all of training went on like this; it is nearly all there is.
-            alone = flight.work * (spent - train + train * flight.total / flight.done) / spent
+            alone = running.work * (spent - train + train * running.total / running.done) / spent
         there = [run for run in cohort.runs if runs.is_finished(run, self.root)]
         found = [load_run(run_folder(run, self.root).path, stages=run) for run in there]
         trained = [result for result in found if result.status.outcome != "diverged"]

@@ -109,8 +109,8 @@ def make_plan(
     machine: Machine,
     *,
     in_flight: int | None = None,
-    largest: int = LARGEST,
-    job_seconds: float = JOB_SECONDS,
+    largest: int | None = None,
+    job_seconds: float | None = None,
     skip: Mapping[str, Collection[str] | None] | None = None,
 ) -> Plan:
     """The plan of a sweep; writes nothing. Runs that could only fail after training are refused.
@@ -119,6 +119,7 @@ def make_plan(
     Those that have what is asked for here count as finished and are not made.
     """
     in_flight = default_in_flight(machine) if in_flight is None else in_flight
+    job_seconds = JOB_SECONDS if job_seconds is None else job_seconds
     if in_flight < 1:
         raise UserError(f"at least 1 cohort is in flight, got {in_flight}")
     if not job_seconds > 0:
@@ -128,7 +129,7 @@ def make_plan(
     finished: list[RunSpec] = []
     damaged: dict[str, str] = {}
     left: list[Cohort] = []
-    for cohort in group(runs, largest):
+    for cohort in group(runs, LARGEST if largest is None else largest):
         check_runnable(cohort.first)  # members differ in nothing that could be wrong
         untrained: list[RunSpec] = []
         unstaged: list[RunSpec] = []

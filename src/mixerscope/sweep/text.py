@@ -1,15 +1,50 @@
-"""Plans and tables of seconds as plain lines, for people and for logs."""
+"""Plans, progress and tables of seconds as plain lines, for people and for logs."""
 
+import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mixerscope.progress import duration
-from mixerscope.sweep.cohorts import in_words
-from mixerscope.sweep.execute import Outcome
-from mixerscope.sweep.plan import Plan
+from mixerscope.sweep.cohorts import Cohort, in_words
+from mixerscope.sweep.execute import Listener, Outcome
+from mixerscope.sweep.plan import Job, Plan
 from mixerscope.sweep.table import CohortRow
 
 COLUMNS = ("job", "cohort", "K", "steps", "build s", "train s", "stages s", "wall s", "steps/s", "ended")
+QUIET_SECONDS = 20.0
+"""Between two lines about one cohort."""
+
+
+class Lines(Listener):
+    """A line on stderr when something starts or ends, and one now and then in between."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.said: dict[str, float] = {}
+
+    def sweep_started(self, plan: Plan) -> None:
+        self.remark(summary(plan))
+
+    def job_started(self, job: Job) -> None:
+        self.remark(f"job {job.number}: {len(job.cohorts)} cohorts, about {duration(job.seconds)}")
+
+    def cohort_started(self, cohort: Cohort) -> None:
+        self.said[cohort.id] = time.monotonic()
+        self.remark(f"{cohort}: started")
+
+    def progress(self, cohort: Cohort, stage: str, done: int, total: int, note: str) -> None:
+        now = time.monotonic()
+        if now - self.said[cohort.id] >= QUIET_SECONDS:
+            self.said[cohort.id] = now
+            self.remark(f"{cohort}: {stage} {done}/{total} {note}")
+
+    def cohort_ended(self, cohort: Cohort, row: CohortRow) -> None:
+        self.remark(ended_line(row))
+
+    def remark(self, text: str) -> None:
+        sys.stderr.write(f"{time.monotonic() - self.began:7.1f} s  {text}\n")
+        sys.stderr.flush()
 
 
 def plan_lines(plan: Plan) -> list[str]:

@@ -1,4 +1,4 @@
-"""Cohorts in flight: how far each is, and when they will all have landed."""
+"""Cohorts in flight: how far each is, when each will be done, and which has to give way to a deadline."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from mixerscope.sweep.plan import Estimator
 MEASURED_AFTER = 3.0
 """Seconds of steps before a rate counts."""
 WINDOW = 10.0
-"""Seconds over which a rate is taken: the company changes, and the rate with it."""
+"""Seconds over which a rate is taken: it changes with what else is in flight."""
 
 SAMPLED_EVERY = 0.2
 """Seconds between two looks."""
@@ -27,8 +27,8 @@ class OutOfTime(Stop):
 
 
 @dataclass
-class Flight:
-    """One cohort on its way. Written by its own thread, read by all."""
+class Running:
+    """A cohort in flight. Written by its own thread, read by all."""
 
     cohort: Cohort
     started: float
@@ -48,7 +48,7 @@ class Flight:
     def progressed(self, now: float, stage: str, done: int, total: int) -> bool:
         """Takes note, and says whether this is worth a look: steps are counted far more often than anybody looks."""
         if stage != self.stage:
-            self.landed(now)
+            self.end_stage(now)
             self.stage, self.stage_began = stage, now
             self.samples.clear()
         self.done, self.total = done, total
@@ -59,7 +59,7 @@ class Flight:
             self.samples.popleft()
         return True
 
-    def landed(self, now: float) -> None:
+    def end_stage(self, now: float) -> None:
         self.seconds[self.stage] += now - self.stage_began
 
     def rate(self) -> float | None:
@@ -70,7 +70,7 @@ class Flight:
         return (last - first) / (now - before) if now - before >= MEASURED_AFTER and last > first else None
 
     def left(self, now: float, estimator: Estimator, in_flight: int) -> float:
-        """Seconds until it lands if the company stays as it is."""
+        """Seconds until it is done if the others in flight stay."""
         slowdown = estimator.slowdown(self.cohort, in_flight)
         rate = self.rate()
         if rate is None:
@@ -79,67 +79,67 @@ class Flight:
         return (self.total - self.done) / rate + after
 
 
-class Company:
-    """All cohorts in flight together."""
+class Forecast:
+    """When the cohorts in flight, each slowed by the others, will be done."""
 
     def __init__(self, estimator: Estimator, deadline: float | None) -> None:
         self.estimator, self.deadline = estimator, deadline
-        self.flights: list[Flight] = []
+        self.running: list[Running] = []
         self.lock = threading.RLock()
         self._counted = time.monotonic()
 
-    def join(self, cohort: Cohort) -> Flight:
+    def started(self, cohort: Cohort) -> Running:
         with self.lock:
             self._count_work()
-            flight = Flight(cohort, time.monotonic())
-            self.flights.append(flight)
-            return flight
+            running = Running(cohort, time.monotonic())
+            self.running.append(running)
+            return running
 
-    def leave(self, flight: Flight) -> None:
+    def ended(self, running: Running) -> None:
         with self.lock:
             self._count_work()
-            self.flights.remove(flight)
-            flight.landed(time.monotonic())
+            self.running.remove(running)
+            running.end_stage(time.monotonic())
 
     def fits(self, cohort: Cohort) -> bool:
-        """Whether all in flight, with this one beside them, would land before the deadline, with some time to spare."""
+        """Whether all in flight, with this one beside them, would be done in time, with some to spare."""
         if self.deadline is None:
             return True
         now = time.monotonic()
         with self.lock:
             self._count_work()
-            count, more = len(self.flights), len(self.flights) + 1
+            count, more = len(self.running), len(self.running) + 1
             newcomer = self.estimator.alone(cohort) * self.estimator.slowdown(cohort, more)
             times = [(newcomer, cohort)]
-            for flight in self.flights:
-                slower = self.estimator.slowdown(flight.cohort, more) / self.estimator.slowdown(flight.cohort, count)
-                times.append((flight.left(now, self.estimator, count) * slower, flight.cohort))
-        return now + MARGIN * max(self._landings(times)) <= self.deadline
+            for running in self.running:
+                slower = self.estimator.slowdown(running.cohort, more) / self.estimator.slowdown(running.cohort, count)
+                times.append((running.left(now, self.estimator, count) * slower, running.cohort))
+        return now + MARGIN * max(self._finishing_times(times)) <= self.deadline
 
-    def check(self, flight: Flight) -> OutOfTime | None:
-        """Asks a flight to stop if it is the last to land and would land too late.
+    def check(self, running: Running) -> OutOfTime | None:
+        """Asks a cohort to stop if it is the last to be done and would be done too late.
 
         Only the last: without it the others are quicker. Only in training: what comes after takes less time than
         training again.
         """
         now = time.monotonic()
-        if self.deadline is None or flight.stage != "train" or (flight.rate() is None and now < self.deadline):
+        if self.deadline is None or running.stage != "train" or (running.rate() is None and now < self.deadline):
             return None
         with self.lock:
             self._count_work()
-            count = len(self.flights)
-            times = [(other.left(now, self.estimator, count), other.cohort) for other in self.flights]
-            landings = self._landings(times)
-            last = max(landings)
+            count = len(self.running)
+            times = [(other.left(now, self.estimator, count), other.cohort) for other in self.running]
+            finishing = self._finishing_times(times)
+            last = max(finishing)
             late = now + last - self.deadline
-            if late > 0 and landings[self.flights.index(flight)] == last:
+            if late > 0 and finishing[self.running.index(running)] == last:
                 return OutOfTime(f"would have ended {late:.0f} s too late")
         return None
 
-    def _landings(self, times: list[tuple[float, Cohort]]) -> list[float]:
-        """When each lands, given what each would take if nobody left: who stays gets what the others had."""
+    def _finishing_times(self, times: list[tuple[float, Cohort]]) -> list[float]:
+        """When each is done, given what each would take if nobody left: who stays gets what the others had."""
         count = len(times)
-        landings = [0.0] * count
+        finishing = [0.0] * count
         for index, (_, cohort) in enumerate(times):
             passed = clock = 0.0
             for gone, time_left in enumerate(sorted(t for t, _ in times if t <= times[index][0])):
@@ -147,11 +147,11 @@ class Company:
                 quicker = self.estimator.slowdown(cohort, count) / self.estimator.slowdown(cohort, beside)
                 clock += (time_left - passed) / quicker
                 passed = time_left
-            landings[index] = clock
-        return landings
+            finishing[index] = clock
+        return finishing
 
     def _count_work(self) -> None:
         now = time.monotonic()
-        for flight in self.flights:
-            flight.work += (now - self._counted) / self.estimator.slowdown(flight.cohort, len(self.flights))
+        for running in self.running:
+            running.work += (now - self._counted) / self.estimator.slowdown(running.cohort, len(self.running))
         self._counted = now
