@@ -28,8 +28,8 @@ from mixerscope.spec import RunSpec
 from mixerscope.sweep.ahead import Ahead
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.training import train_cohort
-from mixerscope.training.cohort import _documents, _stack
 from mixerscope.training.stack import UNROLLED, Stack
+from mixerscope.training.trainer import _documents, _stack
 
 RESULTS = Path(__file__).parent / "results"
 ARCHITECTURES = ("attention", "based", "base_conv", "mamba", "hyena", "deltanet", "h3")

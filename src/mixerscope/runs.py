@@ -181,16 +181,16 @@ class _Making:
             member.folder.begin([artifact.file for artifact in (*TRAINING, Timing)])
             member.folder.write(Record(member.spec.identity, member.spec.training()))
         looking = _Looking(watches)
-        with kernels.watched() as watch:
+        with kernels.tallied() as tally:
             specs = [member.spec for member in members]
             trained = train_cohort(specs, self._training, looking.observer(), self.machine)
         ended = [(found.steps, found.weights) for found in trained]
         # What watched training is sealed before it: it cannot be had again without training again.
         for name in watches:
             results = dict(enumerate(looking.results(name, ended)))
-            self._write_stage(name, watching[name], members, results, looking.seconds[name], watch.used())
+            self._write_stage(name, watching[name], members, results, looking.seconds[name], tally.used())
         for member, found in zip(members, trained, strict=True):
-            self._write_training(member, found, watch.used(), keep_weights)
+            self._write_training(member, found, tally.used(), keep_weights)
         # All seals at the end: a kill between two of them would leave the rest to be trained in another stack.
         for member in members:
             member.folder.close(member.spec.identity, [artifact.file for artifact in TRAINING])
@@ -234,9 +234,9 @@ class _Making:
                 find=lambda index, needed, artifact: here[index].find(needed, artifact),
                 progress=lambda done, total: self.tell(name, done, total, ""),
             )
-            with kernels.watched() as watch:
+            with kernels.tallied() as tally:
                 results |= dict(zip(able, checked_results(name, stage, stage.run(cohort), len(able)), strict=True))
-            used = watch.used()
+            used = tally.used()
         self._write_stage(name, stage, members, results, time.perf_counter() - started, used)
 
     def _impossible(self, stage: Stage, member: _Member) -> str:

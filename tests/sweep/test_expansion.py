@@ -10,7 +10,7 @@ from mixerscope.spec import RunSpec
 from mixerscope.sweep.cohorts import group
 from mixerscope.sweep.expand import expand
 from mixerscope.sweep.source import load_runs, shipped_sweeps
-from mixerscope.training.cohort import check_stackable
+from mixerscope.training.trainer import check_stackable
 from tests.sweep.conftest import BASE
 
 

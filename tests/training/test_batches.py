@@ -10,7 +10,7 @@ from mixerscope.tasks import UNSCORED, Batch
 from mixerscope.training import batches as module
 from mixerscope.training import train_cohort
 from mixerscope.training.batches import Batches, Documents
-from mixerscope.training.cohort import LENGTHS, _stack
+from mixerscope.training.trainer import LENGTHS, _stack
 from tests.conftest import tiny_spec
 
 CPU = torch.device("cpu")

@@ -6,7 +6,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from mixerscope.machine import Machine
-from mixerscope.training import cohort, compile_cohort, compiling, train_cohort
+from mixerscope.training import compile_cohort, compiling, train_cohort, trainer
 from mixerscope.training.compiling import BetterProducts, number_of_parts
 from mixerscope.training.stack import Stack
 from tests.conftest import tiny_spec
@@ -145,7 +145,7 @@ def test_a_compiled_stack_keeps_its_size_and_those_who_leave_harm_no_other(uncom
     specs = [spec.changed(seed=i, train=spec.train.changed(lr=lr)) for i, lr in enumerate((1e-3, 1e300, 1e-2))]
     eager = train_cohort(specs, dtype=torch.float64)
     shown = []
-    observer = cohort.Observer((2, 9), lambda step, weights: shown.append((step, sorted(weights))))
+    observer = trainer.Observer((2, 9), lambda step, weights: shown.append((step, sorted(weights))))
     monkeypatch.setattr(Stack, "keep", lambda stack, slots: pytest.fail("a compiled stack was made smaller"))
     members = train_cohort(specs, observer=observer, machine=COMPILED, dtype=torch.float64)
     assert len(uncompiled) == 1
@@ -171,7 +171,7 @@ def test_a_member_that_has_reached_its_accuracy_keeps_the_weights_of_that_step(u
 
 def test_compiling_ahead_builds_a_stack_of_each_size_and_trains_none(uncompiled, monkeypatch):
     built = []
-    monkeypatch.setattr(cohort, "fitting", lambda *_: [[0, 1], [2, 3], [4]])
+    monkeypatch.setattr(trainer, "fitting", lambda *_: [[0, 1], [2, 3], [4]])
     monkeypatch.setattr(Stack, "build", lambda stack: built.append(len(stack.flat)))
     monkeypatch.setattr(Stack, "advance", lambda stack, steps: pytest.fail("trained"))
     spec = tiny_spec("attention")

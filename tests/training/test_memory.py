@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_halved_until_it_does_and_trained_all_the_same(fits
 def test_parts_that_were_planned_train_all_members_too(monkeypatch):
     specs = members(3)
     whole = train_cohort(specs, dtype=torch.float64)
-    monkeypatch.setattr("mixerscope.training.cohort.fitting", lambda *_: [[0, 1], [2]])
+    monkeypatch.setattr("mixerscope.training.trainer.fitting", lambda *_: [[0, 1], [2]])
     for member, want in zip(train_cohort(specs, dtype=torch.float64), whole, strict=True):
         for name, weight in want.weights.items():
             torch.testing.assert_close(member.weights[name], weight, rtol=0, atol=1e-9)

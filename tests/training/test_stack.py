@@ -8,7 +8,7 @@ import torch
 from mixerscope.machine import CPU
 from mixerscope.spec import RunSpec
 from mixerscope.training import batches, stack
-from mixerscope.training.cohort import _documents, _stack
+from mixerscope.training.trainer import _documents, _stack
 from tests.conftest import tiny_spec
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mixerscope.check import cohort, forward, sites, stepping
+from mixerscope.check import forward, sites, stacked, stepping
 from mixerscope.check.outcome import CheckResult, PropertyViolated, attempt
 from mixerscope.check.subject import Subject
 from mixerscope.check.task import TASK_PROPERTIES, check_task
@@ -27,8 +27,8 @@ PROPERTIES: dict[str, Property] = {
     "device": forward.device,
     "gradients": forward.gradients,
     "state_dict": forward.state_dict,
-    "cohort": cohort.cohort,
-    "cohort_training": cohort.cohort_training,
+    "cohort": stacked.cohort,
+    "cohort_training": stacked.cohort_training,
     "sites_fire": sites.sites_fire,
     "sites_identity": sites.sites_identity,
     "sites_noise": sites.sites_noise,

@@ -27,7 +27,7 @@ STYLES = {"ok": "green", "usable": "green", "missing": "dim", "broken": "red"}
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     what: str
     state: Literal["ok", "usable", "missing", "broken"]
     detail: str
@@ -42,48 +42,48 @@ def doctor(*, out: Path = Path("runs")) -> int:
     out
         The folder that runs will be written to.
     """
-    findings = [*_packages(), *_machine(), _writable(out), _self_check(), *map(_backend, OPTIONAL)]
+    diagnoses = [*_packages(), *_machine(), _writable(out), _self_check(), *map(_backend, OPTIONAL)]
     table = plain_table("", "", "")
-    for finding in findings:
-        table.add_row(finding.what, Text(finding.state, STYLES[finding.state]), Text(finding.detail))
+    for diagnosis in diagnoses:
+        table.add_row(diagnosis.what, Text(diagnosis.state, STYLES[diagnosis.state]), Text(diagnosis.detail))
     results().print(table)
-    broken = [finding.what for finding in findings if finding.required and finding.state != "ok"]
+    broken = [diagnosis.what for diagnosis in diagnoses if diagnosis.required and diagnosis.state != "ok"]
     results().print(f"broken: {', '.join(broken)}" if broken else "all that is required works", markup=False)
     return 1 if broken else 0
 
 
-def _packages() -> Iterator[Finding]:
-    yield Finding("python", "ok", platform.python_version())
+def _packages() -> Iterator[Diagnosis]:
+    yield Diagnosis("python", "ok", platform.python_version())
     for name in ("mixerscope", *REQUIRED):
         try:
-            yield Finding(name, "ok", version(name))
+            yield Diagnosis(name, "ok", version(name))
         except PackageNotFoundError:
-            yield Finding(name, "broken", "not installed")
+            yield Diagnosis(name, "broken", "not installed")
 
 
-def _machine() -> Iterator[Finding]:
+def _machine() -> Iterator[Diagnosis]:
     import torch
 
-    yield Finding("threads", "ok", f"torch uses {torch.get_num_threads()} of {os.cpu_count()}")
+    yield Diagnosis("threads", "ok", f"torch uses {torch.get_num_threads()} of {os.cpu_count()}")
     if torch.cuda.is_available():
-        yield Finding("device", "ok", f"CUDA: {torch.cuda.get_device_name()}")
+        yield Diagnosis("device", "ok", f"CUDA: {torch.cuda.get_device_name()}")
     else:
-        yield Finding("device", "ok", "CPU (no CUDA device)")
+        yield Diagnosis("device", "ok", "CPU (no CUDA device)")
 
 
-def _writable(folder: Path) -> Finding:
+def _writable(folder: Path) -> Diagnosis:
     """Tries the nearest folder that exists, so that asking leaves nothing behind."""
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent
     try:
         with tempfile.TemporaryFile(dir=existing):
-            return Finding("runs folder", "ok", f"{folder} can be written")
+            return Diagnosis("runs folder", "ok", f"{folder} can be written")
     except OSError as error:
-        return Finding("runs folder", "broken", f"{folder} cannot be written: {existing}: {error.strerror}")
+        return Diagnosis("runs folder", "broken", f"{folder} cannot be written: {existing}: {error.strerror}")
 
 
-def _self_check() -> Finding:
+def _self_check() -> Diagnosis:
     """A tiny model through the checks that precede every grid: edits take effect, and writing back changes no bit."""
     from mixerscope.interventions import PairSettings, make_pairs
     from mixerscope.interventions.plan import editable_sites
@@ -98,14 +98,14 @@ def _self_check() -> Finding:
         model = build_model(ModelSpec(architecture="mamba", width=8), task.vocab_size, 0).eval()
         tested = self_test(model, pairs, editable_sites(model))
     except (MixerscopeError, RuntimeError) as error:
-        return Finding("self-check", "broken", str(error))
-    return Finding("self-check", "ok", f"{len(tested.sites)} sites of a tiny model: identity patches change no bit")
+        return Diagnosis("self-check", "broken", str(error))
+    return Diagnosis("self-check", "ok", f"{len(tested.sites)} sites of a tiny model: identity patches change no bit")
 
 
-def _backend(name: str) -> Finding:
+def _backend(name: str) -> Diagnosis:
     """Imported in a process of its own: a broken native library may take the process with it."""
     if importlib.util.find_spec(name) is None:
-        return Finding(name, "missing", "optional", required=False)
+        return Diagnosis(name, "missing", "optional", required=False)
     try:
         tried = subprocess.run(
             [sys.executable, "-c", f"import {name}; print(getattr({name}, '__version__', ''))"],
@@ -115,8 +115,8 @@ def _backend(name: str) -> Finding:
             timeout=IMPORT_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return Finding(name, "broken", f"importing it takes more than {IMPORT_SECONDS} s", required=False)
+        return Diagnosis(name, "broken", f"importing it takes more than {IMPORT_SECONDS} s", required=False)
     if tried.returncode == 0:
-        return Finding(name, "usable", tried.stdout.strip(), required=False)
+        return Diagnosis(name, "usable", tried.stdout.strip(), required=False)
     reason = (tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"])[-1]
-    return Finding(name, "broken", reason, required=False)
+    return Diagnosis(name, "broken", reason, required=False)

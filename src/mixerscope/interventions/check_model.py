@@ -20,7 +20,7 @@ from mixerscope.tasks import Batch
 
 
 @dataclass(frozen=True)
-class Finding:
+class Checked:
     """One line: what was checked, and what is wrong with it (None: nothing)."""
 
     what: str
@@ -34,20 +34,20 @@ class Finding:
 class ModelCheck:
     """What `check_model` found; print it to read it."""
 
-    sites: tuple[Finding, ...]
+    sites: tuple[Checked, ...]
     """By site, in the order they were named."""
-    others: tuple[Finding, ...]
+    others: tuple[Checked, ...]
     """Identities of the residual stream, and the head where one was named."""
 
     @property
     def passed(self) -> bool:
-        return all(finding.failure is None for finding in (*self.sites, *self.others))
+        return all(checked.failure is None for checked in (*self.sites, *self.others))
 
     def failures(self) -> dict[str, str]:
         return {f.what: f.failure for f in (*self.sites, *self.others) if f.failure is not None}
 
     def __str__(self) -> str:
-        return "\n".join(str(finding) for finding in (*self.sites, *self.others))
+        return "\n".join(str(checked) for checked in (*self.sites, *self.others))
 
 
 def check_model(model: Adapted, documents: Tensor | Batch) -> ModelCheck:
@@ -68,11 +68,11 @@ class _Checker:
         self.plain, self.tester = self.subject.plain, Tester(self.subject)
         self.tolerance = self.tester.tolerance
 
-    def site(self, name: str) -> Finding:
+    def site(self, name: str) -> Checked:
         _, complaint = self.tester.judged(name)
-        return Finding(name, complaint)
+        return Checked(name, complaint)
 
-    def head(self) -> Iterator[Finding]:
+    def head(self) -> Iterator[Checked]:
         """Running the head at one position must give what it gives there among all."""
         if self.model.head is None:
             return
@@ -80,11 +80,11 @@ class _Checker:
         narrowed = self.model(self.tokens, read)
         what = f"head {self.model.head}"
         if narrowed.shape[:2] != read.shape:
-            yield Finding(what, f"asked for one position, the logits have shape {list(narrowed.shape)}")
+            yield Checked(what, f"asked for one position, the logits have shape {list(narrowed.shape)}")
             return
-        yield Finding(what, _difference(narrowed[:, 0], self.plain[:, -1], self.tolerance))
+        yield Checked(what, _difference(narrowed[:, 0], self.plain[:, -1], self.tolerance))
 
-    def residual(self) -> Iterator[Finding]:
+    def residual(self) -> Iterator[Checked]:
         """Every identity whose sites are all named and sound."""
         numbers = sorted({int(name.split(".")[1]) for name in self.subject.found if name.startswith("blocks.")})
         yield from self._identity("blocks.0.resid_pre", "embed")
@@ -98,10 +98,10 @@ class _Checker:
             yield from self._identity(f"{block}.resid_post", *parts)
             yield from self._identity(f"blocks.{i + 1}.resid_pre", f"{block}.resid_post")
 
-    def _identity(self, whole: str, *parts: str) -> Iterator[Finding]:
+    def _identity(self, whole: str, *parts: str) -> Iterator[Checked]:
         if all(name in self.subject.found for name in (whole, *parts)):
             total = torch.stack([self.subject.found[part] for part in parts]).sum(0)
-            yield Finding(
+            yield Checked(
                 f"{whole} = {' + '.join(parts)}", _difference(total, self.subject.found[whole], self.tolerance)
             )
 

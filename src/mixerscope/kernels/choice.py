@@ -48,7 +48,7 @@ DOCUMENTS = 32
 _lock = threading.RLock()
 _chosen: dict[tuple, str] = {}
 _used: dict[str, dict[str, None]] = {}
-_watches: dict[tuple[str, int], "Watch"] = {}
+_tallies: dict[tuple[str, int], "Tally"] = {}
 _of_thread = threading.local()
 _warned: set[str] = set()
 _plain_wanted = 0
@@ -73,8 +73,8 @@ def body(
     """
     runs_as = _reason_for_plain(inputs) or _agreement(name, sample or inputs, plain, changes, tolerance)
     _used.setdefault(name, {}).setdefault(runs_as)
-    if _watches and (watch := _watches.get(_place(inputs))) is not None:
-        watch.seen.setdefault(name, {}).setdefault(runs_as)
+    if _tallies and (tally := _tallies.get(_place(inputs))) is not None:
+        tally.seen.setdefault(name, {}).setdefault(runs_as)
     return _kernel(name) if runs_as == KERNEL else plain
 
 
@@ -105,7 +105,7 @@ def used() -> dict[str, str]:
     return {name: "; ".join(ran_as) for name, ran_as in sorted(_used.items())}
 
 
-class Watch:
+class Tally:
     """What operators ran as in one thread, or on the streams that it works on: gradients are computed in other threads,
     but on the stream of what they are the gradients of."""
 
@@ -115,35 +115,35 @@ class Watch:
 
     def at(self, place: tuple[str, int]) -> None:
         self.places.append(place)
-        _watches[place] = self
+        _tallies[place] = self
 
     def used(self) -> dict[str, str]:
-        """As `used`, of this watch alone."""
+        """As `used`, of this tally alone."""
         return {name: "; ".join(ran_as) for name, ran_as in sorted(self.seen.items())}
 
 
 @contextmanager
-def watched() -> Iterator[Watch]:
+def tallied() -> Iterator[Tally]:
     """Notes what operators run as in this thread, whatever runs in others."""
-    watch, before = Watch(), getattr(_of_thread, "watch", None)
-    watch.at(("thread", threading.get_ident()))
+    tally, before = Tally(), getattr(_of_thread, "tally", None)
+    tally.at(("thread", threading.get_ident()))
     if torch.cuda.is_available() and torch.cuda.is_initialized():
-        watch.at(("stream", torch.cuda.current_stream().cuda_stream))
-    _of_thread.watch = watch
+        tally.at(("stream", torch.cuda.current_stream().cuda_stream))
+    _of_thread.tally = tally
     try:
-        yield watch
+        yield tally
     finally:
-        _of_thread.watch = before
-        for place in watch.places:
-            if _watches.get(place) is watch:
-                del _watches[place]
+        _of_thread.tally = before
+        for place in tally.places:
+            if _tallies.get(place) is tally:
+                del _tallies[place]
 
 
-def watch_stream(stream: "torch.cuda.Stream") -> None:
+def tally_stream(stream: "torch.cuda.Stream") -> None:
     """What runs on this stream from now on is this thread's work too."""
-    watch = getattr(_of_thread, "watch", None)
-    if watch is not None:
-        watch.at(("stream", stream.cuda_stream))
+    tally = getattr(_of_thread, "tally", None)
+    if tally is not None:
+        tally.at(("stream", stream.cuda_stream))
 
 
 def _place(inputs: Sequence[Any]) -> tuple[str, int]:

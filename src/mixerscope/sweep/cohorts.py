@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mixerscope.errors import UserError
 from mixerscope.spec import RunSpec, digest, labels
-from mixerscope.training.cohort import stack_shape
+from mixerscope.training.trainer import stack_shape
 
 LARGEST = 32
 """Models in one cohort unless asked otherwise: enough to fill a GPU, few enough to end within a lease."""

@@ -27,7 +27,7 @@ from mixerscope.sweep.cohorts import Cohort
 from mixerscope.sweep.cost import Timed
 from mixerscope.sweep.forecast import Forecast, OutOfTime, Running
 from mixerscope.sweep.plan import Job, Plan
-from mixerscope.sweep.table import CohortRow, Conditions, Ending, JobRow, Table, describe
+from mixerscope.sweep.table import CohortRow, Conditions, Ending, JobRow, SweepTable, describe
 
 MEMORY_SHARE = 0.85
 """Of a GPU's memory, for all cohorts in flight together."""
@@ -58,7 +58,7 @@ class Listener:
 
 
 @dataclass
-class Outcome:
+class SweepOutcome:
     """What became of a plan."""
 
     cohorts: list[CohortRow] = field(default_factory=list)
@@ -79,7 +79,7 @@ def execute(
     stop_after: float | None = None,
     keep_weights: bool = False,
     listener: Listener | None = None,
-) -> Outcome:
+) -> SweepOutcome:
     """Runs all jobs of a plan, as far as `stop_after` seconds allow. A cohort that fails does not stop the others.
 
     After an interrupt (Ctrl-C) cohorts in flight are given up, finished runs are kept, and the interrupt goes on.
@@ -111,9 +111,9 @@ class _Executor:
     ) -> None:
         self.plan, self.root, self.machine, self.keep_weights = plan, root, machine, keep_weights
         self.listener = listener
-        self.outcome = Outcome()
+        self.outcome = SweepOutcome()
         self.forecast = Forecast(plan.estimator, deadline)
-        self.table = Table(root, Conditions.of(machine, plan.in_flight))
+        self.table = SweepTable(root, Conditions.of(machine, plan.in_flight))
         self.ended: queue.Queue[tuple[Job, Running, Ending, str]] = queue.Queue()
         self.waiting: list[tuple[Job, Cohort]] = []
         self.threads: dict[str, tuple[Job, threading.Thread]] = {}

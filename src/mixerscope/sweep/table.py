@@ -83,7 +83,7 @@ class JobRow:
     wall_s: float
 
 
-class Table:
+class SweepTable:
     """The rows below a folder; none is ever changed. A kill at any moment leaves whole rows."""
 
     def __init__(self, root: Path, conditions: Conditions) -> None:

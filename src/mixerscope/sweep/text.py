@@ -7,7 +7,7 @@ from typing import Any
 
 from mixerscope.progress import duration
 from mixerscope.sweep.cohorts import Cohort, in_words
-from mixerscope.sweep.execute import Listener, Outcome
+from mixerscope.sweep.execute import Listener, SweepOutcome
 from mixerscope.sweep.plan import Job, Plan
 from mixerscope.sweep.table import CohortRow
 
@@ -87,7 +87,7 @@ def summary(plan: Plan) -> str:
     )
 
 
-def outcome_lines(outcome: Outcome, kept: Sequence[dict[str, Any]]) -> list[str]:
+def outcome_lines(outcome: SweepOutcome, kept: Sequence[dict[str, Any]]) -> list[str]:
     """The table of seconds of a call, the reasons of what failed, and the sums over all calls kept below the folder."""
     lines: list[str] = []
     if outcome.cohorts:

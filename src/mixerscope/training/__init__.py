@@ -1,6 +1,8 @@
 """One trainer, for one model or many at once."""
 
-from mixerscope.training.cohort import (
+from mixerscope.training.objective import Answer, Objective, answer_correct, answer_likelihood, cross_entropy
+from mixerscope.training.schedule import log_spaced
+from mixerscope.training.trainer import (
     Member,
     Observer,
     Progress,
@@ -8,8 +10,6 @@ from mixerscope.training.cohort import (
     compile_cohort,
     train_cohort,
 )
-from mixerscope.training.objective import Answer, Objective, answer_correct, answer_likelihood, cross_entropy
-from mixerscope.training.schedule import log_spaced
 
 __all__ = [
     "Answer",

@@ -240,7 +240,7 @@ class Stack:
         # captures everything on one stream.
         here = torch.cuda.current_stream(self.device)
         self._side = self._side or _lent_stream(self)
-        kernels.watch_stream(self._side)
+        kernels.tally_stream(self._side)
         self._side.wait_stream(here)
         graph = torch.cuda.CUDAGraph()
         # One graph of a stack at a time runs, and none leaves anything for another, so they share their memory.

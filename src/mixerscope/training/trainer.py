@@ -170,7 +170,7 @@ def _train_stack(
     except torch.OutOfMemoryError as error:
         raise _NoRoom from error
     built = time.perf_counter()
-    _Cohort(members, part, stack, dev, specs[0].train).run(progress, observer)
+    _Trainer(members, part, stack, dev, specs[0].train).run(progress, observer)
     ended = time.perf_counter()
     for index in part:
         members[index].data_sha256 = data.sha256()
@@ -180,7 +180,7 @@ def _train_stack(
         members[index].stack_size = len(part)
 
 
-class _Cohort:
+class _Trainer:
     """Trains a stack, evaluates it, and lets members go that have diverged or reached what they were to reach."""
 
     def __init__(self, members: list[Member], part: list[int], stack: Stack, dev: Documents, train: TrainSpec) -> None:
