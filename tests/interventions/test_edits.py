@@ -48,7 +48,7 @@ def without_plane(x: Tensor) -> Tensor:
 
 
 BY_HAND: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "swap": lambda _, twin: twin,
+    "swap": lambda _, other: other,
     "zero": lambda own, _: 0 * own,
     "mean": lambda own, _: own.mean(0, keepdim=True).expand_as(own),
     "steer": lambda own, _: own + VECTOR,
@@ -61,14 +61,14 @@ def by_hand(model: Model, pairs: Pairs, cell: Cell, written: Callable[[Tensor, T
     base, source = pairs.corrupted[cell.slot], pairs.original
     if cell.direction == "break":
         base, source = source, base
-    with record(model, [cell.site]) as twin:
+    with record(model, [cell.site]) as other:
         model(source.tokens)
 
     def write(x: Tensor) -> Tensor:
         out = x.clone()
         for role in cell.role.split("&"):
             at = (torch.arange(len(x)), pairs.positions(role))
-            out[at] = written(x[at], twin[cell.site][at])
+            out[at] = written(x[at], other[cell.site][at])
         return out
 
     read, answers = pairs.original.answers()

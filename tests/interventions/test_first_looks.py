@@ -73,12 +73,12 @@ def test_attribution_is_the_slope_of_the_exact_effect(architecture: str):
         if cell.direction == "break":
             base, source = source, base
         at = (ROWS[:, None], PAIRS.places(cell.role))
-        with torch.no_grad(), record(model, [cell.site]) as twin:
+        with torch.no_grad(), record(model, [cell.site]) as other:
             model(source.tokens)
 
-        def nudge(x, at=at, twin=twin[cell.site]):
+        def nudge(x, at=at, other=other[cell.site]):
             x = x.clone()
-            x[at] += step * (twin[at] - x[at])
+            x[at] += step * (other[at] - x[at])
             return x
 
         with torch.no_grad():

@@ -73,9 +73,9 @@ def test_writing_the_sources_state_is_resuming_from_it(architecture: str, layer:
             model(source.tokens)
         mixed = []
         for i, t in enumerate(PAIRS.positions(cell.role).tolist()):
-            x, twin = of_base[inputs][i : i + 1], of_source[inputs][i : i + 1]
+            x, other = of_base[inputs][i : i + 1], of_source[inputs][i : i + 1]
             before, _ = steps(mixer, x[:, : t + 1])
-            _, state = steps(mixer, twin[:, : t + 1])
+            _, state = steps(mixer, other[:, : t + 1])
             after, _ = steps(mixer, x[:, t + 1 :], state)
             mixed.append(torch.stack([*before, *after], 1))
         with edit(model, {f"blocks.{layer}.mixer_out": lambda _, mixed=mixed: torch.cat(mixed)}):

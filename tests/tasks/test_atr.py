@@ -1,4 +1,4 @@
-"""Associative treecall: its derivations, its queries and the parser that measures its ceiling, against twins."""
+"""Associative treecall: derivations, queries, and the parser that measures its ceiling, each worked out another way."""
 
 import itertools
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The base of all specs: frozen, typed, and deaf to no typo."""
+"""The base of all specs: frozen, typed, and an unknown key is an error."""
 
 import hashlib
 import json

@@ -191,7 +191,7 @@ class Stack:
         return self.batches.lengths[step % self.batches.count]
 
     def _steps(self, length: int, steps: int) -> None:
-        """So many steps on batches of one length. All that they read is looked up at once: a look takes a launch."""
+        """So many steps on batches of one length. Each table they read is looked up once for all of them."""
         now = self.counter + self.offsets[:steps]
         factors = self.factors.index_select(0, now)
         batch = now % self.batches.count

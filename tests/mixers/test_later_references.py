@@ -14,7 +14,7 @@ from mixerscope.check import Subject
 from mixerscope.mixers.ops.gated_linear_attention import CHUNK
 from mixerscope.randomness import construction
 from mixerscope.registry import MIXERS
-from tests.mixers.twins import assert_equals_twin, linear, per_document, short_conv
+from tests.mixers.reference import assert_equals_reference, linear, per_document, short_conv
 
 LONG = 2 * CHUNK + 3
 
@@ -35,7 +35,7 @@ def stack_rows(p, name, x):
 def test_mamba2(d_conv):
     heads, n = 2, 3
 
-    def twin(p, x):
+    def reference(p, x):
         e = p["norm.weight"].shape[0]
         size = e // heads
         projected = stack_rows(p, "in_proj", x)
@@ -54,13 +54,13 @@ def test_mamba2(d_conv):
             rows.append(linear(p, "out_proj", rms(torch.cat(outs) * F.silu(z[t]), p["norm.weight"])))
         return torch.stack(rows)
 
-    assert_equals_twin("mamba2", {"heads": heads, "d_state": n, "d_conv": d_conv}, per_document(twin))
+    assert_equals_reference("mamba2", {"heads": heads, "d_state": n, "d_conv": d_conv}, per_document(reference))
 
 
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("rotary", [True, False])
 def test_retnet(heads, rotary):
-    def twin(p, x):
+    def reference(p, x):
         width, values = x.shape[1], 2 * x.shape[1]
         c, e = width // heads, values // heads
         # The paper's recurrence with a complex matrix: A = decay * exp(i theta); keys are complex pairs of channels.
@@ -81,12 +81,12 @@ def test_retnet(heads, rotary):
             rows.append(linear(p, "out_proj", torch.cat(outs) * F.silu(linear(p, "g_proj", u))))
         return torch.stack(rows)
 
-    assert_equals_twin("retnet", {"heads": heads, "rotary": rotary}, per_document(twin))
+    assert_equals_reference("retnet", {"heads": heads, "rotary": rotary}, per_document(reference))
 
 
 @pytest.mark.parametrize("heads", [1, 2])
 def test_gla(heads):
-    def twin(p, x):
+    def reference(p, x):
         width = x.shape[1]
         c, e = width // 2 // heads, width // heads
         states = [torch.zeros(c, e, dtype=x.dtype) for _ in range(heads)]
@@ -102,12 +102,12 @@ def test_gla(heads):
             rows.append(linear(p, "out_proj", torch.cat(outs) * F.silu(linear(p, "g_proj", u))))
         return torch.stack(rows)
 
-    assert_equals_twin("gla", {"heads": heads, "gate_rank": 3}, per_document(twin), length=LONG)
+    assert_equals_reference("gla", {"heads": heads, "gate_rank": 3}, per_document(reference), length=LONG)
 
 
 @pytest.mark.parametrize(("heads", "d_conv", "negative"), [(1, 4, False), (2, 2, True), (2, 0, False)])
 def test_gated_deltanet(heads, d_conv, negative):
-    def twin(p, x):
+    def reference(p, x):
         width, values = x.shape[1], 2 * x.shape[1]
         c, e = width // heads, values // heads
         qkv = stack_rows(p, "qkv_proj", x)
@@ -129,12 +129,12 @@ def test_gated_deltanet(heads, d_conv, negative):
         return torch.stack(rows)
 
     options = {"heads": heads, "d_conv": d_conv, "negative_eigenvalues": negative}
-    assert_equals_twin("gated_deltanet", options, per_document(twin))
+    assert_equals_reference("gated_deltanet", options, per_document(reference))
 
 
 @pytest.mark.parametrize("heads", [1, 2])
 def test_rwkv7(heads):
-    def twin(p, x):
+    def reference(p, x):
         width = x.shape[1]
         c = width // heads
         states = [torch.zeros(c, c, dtype=x.dtype) for _ in range(heads)]  # values by keys, as in the paper
@@ -161,11 +161,11 @@ def test_rwkv7(heads):
             rows.append(linear(p, "out_proj", g * torch.cat(outs)))
         return torch.stack(rows)
 
-    assert_equals_twin("rwkv7", {"heads": heads, "rank": 3}, per_document(twin), width=6, length=LONG)
+    assert_equals_reference("rwkv7", {"heads": heads, "rank": 3}, per_document(reference), width=6, length=LONG)
 
 
 def test_lstm():
-    def twin(p, x):
+    def reference(p, x):
         width = x.shape[1]
         h = c = torch.zeros(width, dtype=x.dtype)
         rows = []
@@ -176,12 +176,12 @@ def test_lstm():
             rows.append(h)
         return torch.stack(rows)
 
-    assert_equals_twin("lstm", {}, per_document(twin))
+    assert_equals_reference("lstm", {}, per_document(reference))
 
 
 @pytest.mark.parametrize("reset_after", [False, True])
 def test_gru(reset_after):
-    def twin(p, x):
+    def reference(p, x):
         width = x.shape[1]
         h = torch.zeros(width, dtype=x.dtype)
         rows = []
@@ -197,12 +197,12 @@ def test_gru(reset_after):
             rows.append(h)
         return torch.stack(rows)
 
-    assert_equals_twin("gru", {"reset_after": reset_after}, per_document(twin))
+    assert_equals_reference("gru", {"reset_after": reset_after}, per_document(reference))
 
 
 @pytest.mark.parametrize(("heads", "window"), [(1, 2), (2, 3), (1, 50)])
 def test_sliding_window(heads, window):
-    def twin(p, x):
+    def reference(p, x):
         width = x.shape[1]
         size = width // heads
         qkv = stack_rows(p, "qkv_proj", x)
@@ -219,7 +219,7 @@ def test_sliding_window(heads, window):
             rows.append(linear(p, "out_proj", torch.cat(outs)))
         return torch.stack(rows)
 
-    assert_equals_twin("sliding_window", {"heads": heads, "window": window}, per_document(twin))
+    assert_equals_reference("sliding_window", {"heads": heads, "window": window}, per_document(reference))
 
 
 def test_sliding_window_as_wide_as_the_document_is_attention():

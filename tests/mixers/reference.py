@@ -9,17 +9,19 @@ from torch import Tensor
 from mixerscope.check import Subject
 from mixerscope.registry import MIXERS
 
-Twin = Callable[[Mapping[str, Tensor], Tensor], Tensor]
+Reference = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
 
-def assert_equals_twin(name: str, options: Mapping[str, Any], twin: Twin, width: int = 4, length: int = 7) -> None:
+def assert_equals_reference(
+    name: str, options: Mapping[str, Any], reference: Reference, width: int = 4, length: int = 7
+) -> None:
     subject = Subject(MIXERS.load(name), name, width, options)
     mixer = subject.build(seed=3)
     x = subject.documents(2, length).requires_grad_()
     readout = subject.documents(2, length, seed=1)
     params = dict(mixer.named_parameters())
     buffers = dict(mixer.named_buffers())
-    found, expected = mixer(x), twin({**params, **buffers}, x)
+    found, expected = mixer(x), reference({**params, **buffers}, x)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
     inputs = [x, *params.values()]
     ours = torch.autograd.grad((found * readout).sum(), inputs)
@@ -48,6 +50,6 @@ def short_conv(p: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def per_document(one: Callable[[Mapping[str, Tensor], Tensor], Tensor]) -> Twin:
-    """A twin written for one document [t, d], applied to each."""
+def per_document(one: Callable[[Mapping[str, Tensor], Tensor], Tensor]) -> Reference:
+    """A reference written for one document [t, d], applied to each."""
     return lambda p, x: torch.stack([one(p, document) for document in x])

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from mixerscope.mixers.ops.implicit_filter import time_features
-from tests.mixers.twins import assert_equals_twin, linear, per_document, short_conv
+from tests.mixers.reference import assert_equals_reference, linear, per_document, short_conv
 
 
 @pytest.mark.parametrize("relative", ["none", "rope", "alibi"])
@@ -20,7 +20,7 @@ def test_attention(heads, relative):
         spun = torch.complex(vector[:half], vector[half:]) * torch.polar(torch.ones_like(angles), angles)
         return torch.cat([spun.real, spun.imag])
 
-    def twin(p, x):
+    def reference(p, x):
         width = x.shape[1]
         size = width // heads
         qkv = [linear(p, "qkv_proj", u) for u in x]
@@ -44,21 +44,21 @@ def test_attention(heads, relative):
             rows.append(linear(p, "out_proj", torch.cat(outs)))
         return torch.stack(rows)
 
-    assert_equals_twin("attention", {"heads": heads, "relative": relative}, per_document(twin))
+    assert_equals_reference("attention", {"heads": heads, "relative": relative}, per_document(reference))
 
 
 @pytest.mark.parametrize("kernel", [1, 2, 3, 4])
 def test_short_base_conv(kernel):
-    def twin(p, x):
+    def reference(p, x):
         gate = torch.stack([linear(p, "projection", u) for u in x])
         return short_conv(p, "conv", x) * gate + x
 
-    assert_equals_twin("base_conv", {"kernel": kernel}, per_document(twin))
+    assert_equals_reference("base_conv", {"kernel": kernel}, per_document(reference))
 
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_long_base_conv(trained):
-    def twin(p, x):
+    def reference(p, x):
         z = p["conv.time.features"]
         taps = [linear(p, "conv.out", F.relu(linear(p, "conv.hidden", z[i]))) for i in range(len(x))]
         rows = []
@@ -68,7 +68,7 @@ def test_long_base_conv(trained):
         return torch.stack(rows)
 
     options = {"kernel": "long", "filter_length": 7, "train_time_features": trained}
-    assert_equals_twin("base_conv", options, per_document(twin))
+    assert_equals_reference("base_conv", options, per_document(reference))
 
 
 def test_time_features():
@@ -80,7 +80,7 @@ def test_time_features():
 
 
 def test_linear_attention():
-    def twin(p, x):
+    def reference(p, x):
         f = p["q_proj.weight"].shape[0]
         rows = []
         for t in range(len(x)):
@@ -93,12 +93,12 @@ def test_linear_attention():
             rows.append(linear(p, "o_proj", total / (mass + 1e-12)))
         return torch.stack(rows)
 
-    assert_equals_twin("linear_attention", {"feature_dim": 3}, per_document(twin))
+    assert_equals_reference("linear_attention", {"feature_dim": 3}, per_document(reference))
 
 
 @pytest.mark.parametrize("d_conv", [4, 3, 2, 1, 0])
 def test_mamba(d_conv):
-    def twin(p, x):
+    def reference(p, x):
         e, n = p["a_log"].shape
         projected = torch.stack([linear(p, "in_proj", u) for u in x])
         inner, gate = projected[:, :e], projected[:, e:]
@@ -115,13 +115,13 @@ def test_mamba(d_conv):
             rows.append(linear(p, "out_proj", y * F.silu(gate[t])))
         return torch.stack(rows)
 
-    assert_equals_twin("mamba", {"d_conv": d_conv, "d_state": 3}, per_document(twin))
+    assert_equals_reference("mamba", {"d_conv": d_conv, "d_state": 3}, per_document(reference))
 
 
 @pytest.mark.parametrize("d_conv", [4, 0])
 @pytest.mark.parametrize("heads", [1, 2])
 def test_deltanet(heads, d_conv):
-    def twin(p, x):
+    def reference(p, x):
         width = x.shape[1]
         size = width // heads
         qkv = torch.stack([linear(p, "qkv_proj", u) for u in x])
@@ -140,7 +140,7 @@ def test_deltanet(heads, d_conv):
             rows.append(linear(p, "o_proj", torch.cat(outs)))
         return torch.stack(rows)
 
-    assert_equals_twin("deltanet", {"heads": heads, "d_conv": d_conv}, per_document(twin))
+    assert_equals_reference("deltanet", {"heads": heads, "d_conv": d_conv}, per_document(reference))
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -148,7 +148,7 @@ def test_deltanet(heads, d_conv):
 def test_hyena(skip, trained):
     rows_of_filter = 9
 
-    def twin(p, x):
+    def reference(p, x):
         width = x.shape[1]
         slow, fast = math.log(0.01) / 1.5, math.log(0.01) / 0.3
         rates = torch.tensor([abs(slow + (fast - slow) * c / (width - 1)) for c in range(width)], dtype=x.dtype)
@@ -175,13 +175,13 @@ def test_hyena(skip, trained):
         "filter_skip": skip,
         "train_time_features": trained,
     }
-    assert_equals_twin("hyena", options, per_document(twin))
+    assert_equals_reference("hyena", options, per_document(reference))
 
 
 @pytest.mark.parametrize("head_dim", [1, 2, 4])
 @pytest.mark.parametrize("d_state", [4, 10])  # shorter and longer than the document
 def test_h3(head_dim, d_state):
-    def twin(p, x):
+    def reference(p, x):
         width = x.shape[1]
         heads, modes = width // head_dim, d_state // 2
         dt = torch.exp(p["dt_log"])
@@ -210,4 +210,4 @@ def test_h3(head_dim, d_state):
             rows.append(linear(p, "o_proj", torch.stack(out)))
         return torch.stack(rows)
 
-    assert_equals_twin("h3", {"head_dim": head_dim, "d_state": d_state}, per_document(twin))
+    assert_equals_reference("h3", {"head_dim": head_dim, "d_state": d_state}, per_document(reference))
