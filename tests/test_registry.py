@@ -237,14 +237,3 @@ def test_references_are_told(text):
 )
 def test_names_and_presets_are_no_references(text):
     assert not looks_like_reference(text)
-
-
-def test_what_a_person_typed_is_a_name_or_a_reference(registry):
-    write("mine.py", "class Mine: ...\n")
-    assert registry.resolve("known") == "known"
-    assert registry.resolve("mine.py:Mine") == "local/Mine"
-    assert registry.resolve("local/Mine") == "local/Mine"
-    with pytest.raises(UnknownName, match="did you mean 'known'"):
-        registry.resolve("knwn")
-    with pytest.raises(UnknownName):
-        registry.resolve("mine:paper")

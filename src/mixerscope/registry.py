@@ -140,14 +140,6 @@ class Registry:
         self._note_code(name)
         return name
 
-    def resolve(self, text: str) -> str:
-        """The name a person meant: one that is known, or a reference, which is adopted."""
-        if text in self:
-            return text
-        if looks_like_reference(text):
-            return self.adopt(text)
-        raise UnknownName(self.kind, text, self._entries)
-
     def _target(self, name: str) -> str:
         return _target(self._loaded[name]) if name in self._loaded else self._entries[name].target
 

@@ -89,7 +89,6 @@ class Provenance(JsonArtifact):
     """What each operator ran as, on a GPU."""
     code: dict[str, dict[str, str]] = field(default_factory=dict)
     """Components from outside: source hash, or distribution and version."""
-    note: str = ""
 
 
 @dataclass(frozen=True)
