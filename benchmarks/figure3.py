@@ -2,7 +2,7 @@
 
 Reads a pack of finished runs (`reproduction/fig3`), builds no model, and prints the table of that folder's README: per
 architecture and width the median and the range over seeds of the likelihood on test documents, the rate being chosen
-for each seed by accuracy on dev documents, and the routes that the verdicts name.
+for each seed by accuracy on dev documents, and the routes that the verdicts name. `--draw docs/figure3.png` draws it.
 """
 
 import argparse
@@ -10,9 +10,13 @@ import statistics
 import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
+
+import altair as alt
 
 from mixerscope.artifacts import Verdicts
 from mixerscope.packs import unpack
+from mixerscope.report.charts import GREY, SERIES
 from mixerscope.results import RunResult, load_runs
 from mixerscope.sweep.best import best_runs
 
@@ -49,6 +53,39 @@ def table(results: list[RunResult]) -> list[str]:
     return lines
 
 
+def figure(results: list[RunResult]) -> alt.FacetChart:
+    """A panel per architecture: each seed at its best rate, the median of them, and the published run."""
+    rows: list[dict[str, Any]] = []
+    for result in best_runs(results):
+        model = result.training["model"]
+        found = {"architecture": model["architecture"], "width": model["width"], "mechanism": _mechanism(result)}
+        rows.append({**found, "likelihood": 100 * result.scores.likelihood.value})
+    drawn = {row["architecture"] for row in rows}
+    rows += [
+        {"architecture": name, "width": width, "published": value}
+        for name in PUBLISHED
+        if name in drawn
+        for width, value in zip(WIDTHS, PUBLISHED[name], strict=True)
+    ]
+    base = alt.Chart().encode(
+        x=alt.X(
+            "width:Q", scale=alt.Scale(type="log", base=2, domain=[13, 310]), axis=alt.Axis(values=WIDTHS, grid=False)
+        )
+    )
+    theirs, ours = (base.transform_filter(f"isValid(datum.{name})") for name in ("published", "likelihood"))
+    published = theirs.mark_line(color=GREY, strokeDash=[4, 3], point={"color": GREY, "filled": False})
+    medians = ours.mark_line(color="black", strokeWidth=1).encode(y="median(likelihood):Q")
+    colour = alt.Color("mechanism:N", scale=alt.Scale(range=SERIES), legend=alt.Legend(orient="bottom", title=None))
+    seeds = ours.mark_point(filled=True, size=36, opacity=0.8).encode(
+        y=alt.Y("likelihood:Q", title="likelihood of the answer x 100", scale=alt.Scale(domain=[0, 100])), color=colour
+    )
+    panels = alt.layer(published.encode(y="published:Q"), medians, seeds).properties(width=130, height=180)
+    title = "Five seeds (points, line: their median) beside the published run (dashed)"
+    return panels.facet(
+        data=alt.Data(values=rows), column=alt.Column("architecture:N", title=None, sort=list(PUBLISHED)), title=title
+    )
+
+
 def _mechanism(result: RunResult) -> str:
     verdicts = result.find(Verdicts)
     return result.reason if verdicts is None else verdicts["key"].mechanism
@@ -57,11 +94,15 @@ def _mechanism(result: RunResult) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pack", nargs="?", type=Path, default=PACK)
+    parser.add_argument("--draw", metavar="PNG", type=Path, help="draw the figure into this file too")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         unpack(options.pack, Path(place) / "runs")
-        for line in table(list(load_runs(Path(place) / "runs"))):
+        results = load_runs(Path(place) / "runs")
+        for line in table(results):
             print(line)
+        if options.draw:
+            figure(results).save(options.draw, scale_factor=1.4)
 
 
 if __name__ == "__main__":
