@@ -19,7 +19,7 @@ from mixerscope.interventions import (
     make_pairs,
     plan_grid,
 )
-from mixerscope.interventions.edits import Here
+from mixerscope.interventions.edits import Here, Swap, read_edit
 from mixerscope.interventions.effects import Distribution, Effects
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.model import Model, build_model
@@ -179,3 +179,43 @@ def test_the_rival_is_the_answer_of_the_corrupted_document():
         want = logits2[at, answers] - logits2[at, wrong.argmax(1)]
     restored = grid.cells[Cell("key", "restore", "embed", "key")].effects
     torch.testing.assert_close(restored.logit_difference, want)
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "edit_"),
+    [
+        ("swap", "swap", Swap()),
+        ("noise", "noise", Noise()),
+        ("noise:scale=0.50", "noise:scale=0.5", Noise(0.5)),
+        ("noise:seed=1,scale=2", "noise:scale=2.0,seed=1", Noise(2.0, 1)),
+        ("noise:scale=1,seed=0", "noise", Noise()),
+        ("resample:seed=3", "resample:seed=3", Resample(3)),
+    ],
+)
+def test_an_edit_with_settings_has_one_way_of_being_written(text: str, written: str, edit_):
+    assert read_edit(text) == (written, edit_)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("nois:scale=2", "no edit named 'nois'; did you mean 'noise'"),
+        ("noise:scael=2", "noise has no setting 'scael'; it has scale, seed"),
+        ("zero:scale=2", "zero has no setting 'scale'; it has none"),
+        ("noise:scale=much", "scale takes a number, as in noise:scale=1.0"),
+        ("noise:scale=nan", "scale takes a number"),
+        ("noise:seed=0.5", "seed takes a number, as in noise:seed=0"),
+        ("noise:scale", "scale takes a number"),
+    ],
+)
+def test_settings_that_an_edit_does_not_have_are_refused(text: str, complaint: str):
+    with pytest.raises(UserError, match=complaint):
+        read_edit(text)
+
+
+def test_a_cell_may_name_an_edit_with_settings():
+    model = make()
+    plan = plan_grid(model, PAIRS, ["embed"], ["key"], ["restore"], edits=["noise:scale=0.5", "mine"])
+    weak, mine = interchange(model, PAIRS, plan, edits={"mine": Noise(0.5)}).cells.values()
+    torch.testing.assert_close(weak.effects.likelihood, mine.effects.likelihood, rtol=1e-12, atol=0)
+    assert weak.effects.kl.max() > 1e-9

@@ -173,6 +173,14 @@ def test_stages_register_like_mixers_do(monkeypatch):
         del STAGES._entries["mine"], STAGES._loaded["mine"]
 
 
+def test_an_edit_written_in_another_way_is_the_same_analysis():
+    def patched(*edits: str) -> str:
+        return parse(RunSpec, BASE | {"stages": {"patch": {"edits": ["swap", *edits]}}}).stage_id("patch")
+
+    assert patched("noise:scale=0.50") == patched("noise:seed=0,scale=.5") != patched("noise")
+    assert patched("noise:scale=1") == patched("noise")
+
+
 @pytest.mark.parametrize(
     ("stages", "complaint"),
     [
@@ -184,6 +192,7 @@ def test_stages_register_like_mixers_do(monkeypatch):
         ({"patch": {"slots": ["kex"]}}, "no slot 'kex'"),
         ({"patch": {"edits": ["zero"]}}, "'swap' is among the edits"),
         ({"patch": {"edits": ["swap", "zeros"]}}, "no edit named 'zeros'; did you mean 'zero'"),
+        ({"patch": {"edits": ["swap", "noise:scal=2"]}}, "noise has no setting 'scal'"),
     ],
 )
 def test_wrong_stages_are_one_sentence(stages: object, complaint: str):

@@ -1,7 +1,8 @@
 """Edits: what is written in place of an activation. All have one shape, [n, p, ...] in and out."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -144,15 +145,33 @@ EDITS: Mapping[str, Edit] = {
     "resample": Resample(),
     "noise": Noise(),
 }
-"""Edits that need no settings, by the name a cell calls them."""
+"""Edits by the name a cell calls them, with settings that may be changed: `noise:scale=0.5,seed=1`."""
 
 
 def find_edit(name: str, named: Mapping[str, Edit]) -> Edit:
     """The edit a cell names: one of the caller's, else one of ours."""
-    known = {**EDITS, **named}
-    if name not in known:
-        raise UnknownName("edit", name, known)
-    return known[name]
+    return named[name] if name in named else read_edit(name, named)[1]
+
+
+def read_edit(text: str, others: Iterable[str] = ()) -> tuple[str, Edit]:
+    """An edit as people write it, `noise:scale=0.50`; and the one way of writing it that ids use, `noise:scale=0.5`."""
+    name, _, settings = text.partition(":")
+    if name not in EDITS:
+        raise UnknownName("edit", name, [*EDITS, *others])
+    usual = vars(EDITS[name])
+    chosen = dict(usual)
+    for setting in filter(None, settings.split(",")):
+        key, _, value = setting.partition("=")
+        if key not in usual:
+            raise UserError(f"edit {text!r}: {name} has no setting {key!r}; it has {', '.join(usual) or 'none'}")
+        try:
+            chosen[key] = type(usual[key])(value)
+        except ValueError:
+            chosen[key] = math.nan
+        if not math.isfinite(chosen[key]):
+            raise UserError(f"edit {text!r}: {key} takes a number, as in {name}:{key}={usual[key]}")
+    written = ",".join(f"{key}={chosen[key]}" for key in usual if chosen[key] != usual[key])
+    return f"{name}:{written}" if written else name, type(EDITS[name])(**chosen)
 
 
 def _everyone(here: Here) -> Tensor:

@@ -8,9 +8,9 @@ from pydantic import PositiveInt, field_validator
 
 from mixerscope.artifacts import Artifact, Scores, SelfTest
 from mixerscope.artifacts.effects import EffectTable
-from mixerscope.errors import SelfTestFailed, UnknownName
+from mixerscope.errors import SelfTestFailed
 from mixerscope.interventions import Grid, Pairs, grids_or_failures, interchange, make_pairs, unedited_effects
-from mixerscope.interventions.edits import EDITS, SWAP
+from mixerscope.interventions.edits import SWAP, read_edit
 from mixerscope.interventions.pairs import PairSettings, each_once
 from mixerscope.interventions.plan import Cell, check_plan, judging_cells, plan_grid
 from mixerscope.interventions.table import effect_table, scores, scores_of
@@ -28,11 +28,12 @@ class Patch(PairSettings, Stage):
     also_at: tuple[str, ...] = ()
     """Places to edit beside the roles of the documents: `value+2`, `pos:7`, or several at once such as `key&value`."""
     edits: tuple[str, ...] = (SWAP,)
-    """What is written: `swap` is the patch, the other document's activation; `zero`, `mean`, `resample`, `noise`."""
+    """What is written: `swap` is the patch, the other document's activation; `zero`, `mean`, `resample`, `noise`, or
+    with settings `noise:scale=0.5,seed=1`."""
     batch_documents: PositiveInt = 64
     """Documents in memory at once on a CPU; changes no result beyond float rounding. A GPU takes what fits."""
 
-    @field_validator("also_at", "edits")
+    @field_validator("also_at")
     @classmethod
     def _named_once(cls, named: tuple[str, ...]) -> tuple[str, ...]:
         return each_once(named)
@@ -40,9 +41,7 @@ class Patch(PairSettings, Stage):
     @field_validator("edits")
     @classmethod
     def _known(cls, named: tuple[str, ...]) -> tuple[str, ...]:
-        for name in named:
-            if name not in EDITS:
-                raise UnknownName("edit", name, EDITS)
+        named = each_once(tuple(read_edit(text)[0] for text in named))
         if SWAP not in named:
             raise ValueError(f"{SWAP!r} is among the edits of every grid, got {', '.join(named) or 'none'}")
         return named
