@@ -24,10 +24,10 @@ class Norms(ms.Stage):
     artifacts: ClassVar[tuple] = (StreamNorms,)
     documents: int = 32
 
-    def run(self, cohort: ms.Cohort) -> list[ms.Result]:
-        pairs = ms.make_pairs(cohort.first.task, ms.PairSettings(documents=self.documents))
+    def run(self, trained: ms.Trained) -> list[ms.Result]:
+        pairs = ms.make_pairs(trained.first.task, ms.PairSettings(documents=self.documents))
         found = []
-        for model in cohort.models:
+        for model in trained.models:
             held = ms.activations(model, pairs.original, ms.boundary_sites(model), ["query"])
             norms = {site: float(x.norm(dim=-1).mean()) for (site, _), x in held.items()}
             found.append(ms.Done((StreamNorms(norms),)))

@@ -61,8 +61,8 @@ class Norm(Stage):
     artifacts: ClassVar[tuple] = (Norms,)
     times: float = 1.0
 
-    def run(self, cohort):
-        norms = [max(float(p.detach().norm()) for p in model.parameters()) for model in cohort.models]
+    def run(self, trained):
+        norms = [max(float(p.detach().norm()) for p in model.parameters()) for model in trained.models]
         return [Done((Norms(self.times * norm),)) for norm in norms]
 '''
 
@@ -179,7 +179,7 @@ RETURNED = {
     "[Norms(1.0)]": r"must give Done\(\(artifact, \.\.\.\)\) or Impossible",
     "[Done(Norms(1.0))]": r"must give Done\(\(artifact, \.\.\.\)\) or Impossible",
     "[Done((Norms(float('nan')),))]": r"gave a norms\.json that cannot be written",
-    "[Done((cohort,))]": "gave Cohort, but declares Norms as `artifacts`",
+    "[Done((trained,))]": "gave Trained, but declares Norms as `artifacts`",
 }
 
 

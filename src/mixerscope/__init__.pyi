@@ -44,11 +44,11 @@ from mixerscope.sites import edit as edit
 from mixerscope.sites import record as record
 from mixerscope.spec import RunSpec as RunSpec
 from mixerscope.spec import preset as preset
-from mixerscope.stages import Cohort as Cohort
 from mixerscope.stages import Done as Done
 from mixerscope.stages import Impossible as Impossible
 from mixerscope.stages import Result as Result
 from mixerscope.stages import Stage as Stage
+from mixerscope.stages import Trained as Trained
 from mixerscope.sweep.expand import Sweep as Sweep
 from mixerscope.sweep.run import run_sweep as run_sweep
 from mixerscope.tasks import AR as AR

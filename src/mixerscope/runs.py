@@ -1,6 +1,6 @@
 """A run, from spec to folder: train a cohort, then each stage on it. The only place where compute meets disk.
 
-Nothing here knows what a stage does: a stage gets a cohort and gives artifacts, which are written and sealed.
+Nothing here knows what a stage does: a stage gets trained models and gives artifacts, which are written and sealed.
 """
 
 import time
@@ -32,7 +32,7 @@ from mixerscope.provenance import provenance
 from mixerscope.results import RunResult, StageResult, load_run, run_folder
 from mixerscope.runnable import check_runnable
 from mixerscope.spec import RunSpec, id_of, parse, read_by, stage_identity
-from mixerscope.stages import Cohort, Done, Impossible, Result, Stage, Watch
+from mixerscope.stages import Done, Impossible, Result, Stage, Trained, Watch
 from mixerscope.store import RunFolder, StageFolder
 from mixerscope.training import Member, Observer, check_stackable, train_cohort
 
@@ -225,7 +225,7 @@ class _Making:
         used: dict[str, str] = {}
         if able:
             here = [members[index] for index in able]
-            cohort = Cohort(
+            trained = Trained(
                 size=len(here),
                 machine=self.machine,
                 parse=lambda: [member.spec for member in here],
@@ -235,7 +235,7 @@ class _Making:
                 progress=lambda done, total: self.tell(name, done, total, ""),
             )
             with kernels.tallied() as tally:
-                results |= dict(zip(able, checked_results(name, stage, stage.run(cohort), len(able)), strict=True))
+                results |= dict(zip(able, checked_results(name, stage, stage.run(trained), len(able)), strict=True))
             used = tally.used()
         self._write_stage(name, stage, members, results, time.perf_counter() - started, used)
 
@@ -343,7 +343,7 @@ def redo(result: RunResult, name: str, stage: Stage, fresh: bool = False) -> Run
         if impossible:
             found: Result = Impossible(impossible[0])
         else:
-            cohort = Cohort(
+            trained = Trained(
                 size=1,
                 machine=CPU,
                 parse=lambda: [result.spec],
@@ -351,7 +351,7 @@ def redo(result: RunResult, name: str, stage: Stage, fresh: bool = False) -> Run
                 read=lambda _, needed, artifact: result.stages[needed].folder.read(artifact),
                 find=lambda _, needed, artifact: found_in(result.stages.get(needed), artifact),
             )
-            [found] = checked_results(name, stage, stage.run(cohort), 1)
+            [found] = checked_results(name, stage, stage.run(trained), 1)
         begin_stage(folder, identity, stage, found)
         close_stage(folder, identity, stage)
     return RunResult(result.folder, {**{n: s.id for n, s in result.stages.items()}, name: id_of(identity)})

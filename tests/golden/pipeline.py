@@ -13,7 +13,7 @@ from mixerscope.planted.models import induction_transformer
 from mixerscope.planted.zoo import TASK
 from mixerscope.registry import MIXERS, STAGES, TASKS
 from mixerscope.spec import ModelSpec, RunSpec, TrainSpec
-from mixerscope.stages import Cohort, Done
+from mixerscope.stages import Done, Trained
 from mixerscope.training import train_cohort
 from tests.golden.pins import Maker, Pinned, built_in, component_makers, double_precision, generator, mean_abs
 
@@ -91,9 +91,9 @@ def _table() -> tuple[EffectTable, SelfTest, Scores]:
     model = blurred_induction()
     settings = {"documents": 24, "slots": ["key", "value"], "edits": ["swap", "zero"], "also_at": ["value+2"]}
     spec = _spec(model, {"patch": settings})
-    cohort = Cohort(size=1, machine=CPU, parse=lambda: [spec], build=lambda: [model], read=lambda *_: None)
+    trained = Trained(size=1, machine=CPU, parse=lambda: [spec], build=lambda: [model], read=lambda *_: None)
     with double_precision():
-        [result] = spec.stages["patch"].run(cohort)
+        [result] = spec.stages["patch"].run(trained)
     assert isinstance(result, Done)
     table, tests, scores = result.artifacts
     assert isinstance(table, EffectTable)
@@ -119,8 +119,8 @@ def _patched() -> dict[str, Any]:
 def _judged() -> dict[str, Any]:
     table, _, _ = _table()
     spec = _spec(blurred_induction(), {"patch": {}, "judge": {}})
-    cohort = Cohort(size=1, machine=CPU, parse=lambda: [spec], build=list, read=lambda *_: table)
-    [result] = spec.stages["judge"].run(cohort)
+    trained = Trained(size=1, machine=CPU, parse=lambda: [spec], build=list, read=lambda *_: table)
+    [result] = spec.stages["judge"].run(trained)
     assert isinstance(result, Done)
     [verdicts] = result.artifacts
     assert isinstance(verdicts, Verdicts)

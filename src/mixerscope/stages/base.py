@@ -1,6 +1,6 @@
 """What a stage is: one thing that is done with trained models, whose fields are its settings.
 
-A stage registers under a name as mixers and tasks do, from outside too. It gets a cohort of trained models of one shape
+A stage registers under a name as mixers and tasks do, from outside too. It gets trained models of one shape
 and gives, for each, the artifacts it declares, or says why there are none. It knows neither folders nor other stages.
 """
 
@@ -51,7 +51,7 @@ Result = Done | Impossible
 
 
 @dataclass
-class Cohort:
+class Trained:
     """Trained models of one shape, as a stage sees them."""
 
     size: int
@@ -126,7 +126,7 @@ class Stage(Spec):
     def check(self, spec: RunSpec) -> None:
         """Refuses what could only fail after training."""
 
-    def run(self, cohort: Cohort) -> list[Result]:
+    def run(self, trained: Trained) -> list[Result]:
         """What is found, member by member."""
         raise NotImplementedError(f"{type(self).__name__} has no `run`")
 

@@ -7,7 +7,7 @@ from mixerscope.analysis import Rules, judge
 from mixerscope.artifacts import Artifact, Verdicts
 from mixerscope.artifacts.effects import EffectTable
 from mixerscope.artifacts.proof import Proof
-from mixerscope.stages.base import Cohort, Done, Result, Stage
+from mixerscope.stages.base import Done, Result, Stage, Trained
 
 
 class Judge(Stage):
@@ -22,10 +22,10 @@ class Judge(Stage):
     rules: Rules = Rules()
     """Thresholds of a verdict."""
 
-    def run(self, cohort: Cohort) -> list[Result]:
+    def run(self, trained: Trained) -> list[Result]:
         found: list[Result] = []
-        for index in range(len(cohort)):
-            effects = cohort.read(index, "patch", EffectTable)
-            found.append(Done((judge(effects, self.rules, cohort.find(index, "prove", Proof)),)))
-            cohort.progress(index + 1, len(cohort))
+        for index in range(len(trained)):
+            effects = trained.read(index, "patch", EffectTable)
+            found.append(Done((judge(effects, self.rules, trained.find(index, "prove", Proof)),)))
+            trained.progress(index + 1, len(trained))
         return found

@@ -16,7 +16,7 @@ from mixerscope.interventions.plan import Cell, check_plan, judging_cells, plan_
 from mixerscope.interventions.table import effect_table, scores, scores_of
 from mixerscope.model import Model
 from mixerscope.spec import RunSpec
-from mixerscope.stages.base import Cohort, Done, Impossible, Result, Stage
+from mixerscope.stages.base import Done, Impossible, Result, Stage, Trained
 
 
 class Patch(PairSettings, Stage):
@@ -54,11 +54,11 @@ class Patch(PairSettings, Stage):
         for role in self._roles(pairs := self.pairs(spec)):
             pairs.places(role)
 
-    def run(self, cohort: Cohort) -> list[Result]:
-        pairs = self.pairs(cohort.first)
-        models = cohort.models
+    def run(self, trained: Trained) -> list[Result]:
+        pairs = self.pairs(trained.first)
+        models = trained.models
         plan = self.plan(models[0], pairs)
-        found = grids_or_failures(models, pairs, plan, self.batch_documents, cohort.progress)
+        found = grids_or_failures(models, pairs, plan, self.batch_documents, trained.progress)
         return [self._result(model, pairs, plan, grid) for model, grid in zip(models, found, strict=True)]
 
     def plan(self, model: Model, pairs: Pairs) -> list[Cell]:

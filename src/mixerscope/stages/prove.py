@@ -10,7 +10,7 @@ from mixerscope.artifacts.effects import EffectTable
 from mixerscope.artifacts.proof import Proof
 from mixerscope.interventions.prove import Route, other_sizes, prove_cohort
 from mixerscope.spec import RunSpec
-from mixerscope.stages.base import Cohort, Done, Result, Stage
+from mixerscope.stages.base import Done, Result, Stage, Trained
 
 
 class Prove(Stage):
@@ -24,14 +24,14 @@ class Prove(Stage):
     other_documents: NonNegativeInt = 128
     """Documents of another size than those of training, to see whether the route stays; none to leave that out."""
 
-    def run(self, cohort: Cohort) -> list[Result]:
-        patch = cohort.first.stages["patch"]
-        pairs = patch.pairs(cohort.first)
-        proposed = [hypotheses(cohort.read(i, "patch", EffectTable), self.rules) for i in range(len(cohort))]
+    def run(self, trained: Trained) -> list[Result]:
+        patch = trained.first.stages["patch"]
+        pairs = patch.pairs(trained.first)
+        proposed = [hypotheses(trained.read(i, "patch", EffectTable), self.rules) for i in range(len(trained))]
         routes = [[Route(slot, path) for slot, path in own] for own in proposed]
         variants = other_sizes(pairs, patch, self.other_documents)
-        proofs = prove_cohort(cohort.models, pairs, routes, variants, patch.batch_documents)
-        cohort.progress(1, 1)
+        proofs = prove_cohort(trained.models, pairs, routes, variants, patch.batch_documents)
+        trained.progress(1, 1)
         return [Done((proof,), documents=pairs.sha256()) for proof in proofs]
 
     def check(self, spec: RunSpec) -> None:
