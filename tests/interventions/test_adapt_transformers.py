@@ -87,3 +87,14 @@ def test_mamba_says_which_modules_are_bypassed():
     for name, module in {"conv_in": "conv1d", "dt_proj": "dt_proj", "gate": "act"}.items():
         text = f"the forward pass does not call 'backbone.layers.0.mixer.{module}'"
         assert text in failures[f"blocks.0.mixer.{name}"]
+
+
+def test_fields_of_a_model_output_can_be_named():
+    module = neox(True).foreign
+    sites = {"end": "gpt_neox:output[last_hidden_state]"}
+    model = adapt(module, sites, call=lambda m, tokens: m(tokens, use_cache=False))
+    found = check_model(model, PAIRS.original)
+    assert found.passed, str(found)
+    wrong = adapt(module, {"end": "gpt_neox:output[hidden_states]"}, call=lambda m, tokens: m(tokens, use_cache=False))
+    said = "gpt_neox:output is a BaseModelOutputWithPast with last_hidden_state, so write one of these names"
+    assert said in check_model(wrong, PAIRS.original).failures()["end"]

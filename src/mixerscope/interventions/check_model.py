@@ -1,8 +1,8 @@
 """Whether an adapted model can be trusted, site by site: what precedes every grid on a foreign module.
 
-Each site must fire exactly once, hold [documents, positions, ...], leave every logit as it is when its own activation
-is written back, and move logits at its position or later and none before when noise is added. The residual stream must
-add up where the sites that say so are named.
+The forward pass must not be random. Each site must fire exactly once, hold [documents, positions, ...], leave every
+logit as it is when its own activation is written back, and move logits at its position or later and none before when
+noise is added. The residual stream must add up where the sites that say so are named.
 """
 
 from collections.abc import Iterator
@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mixerscope.artifacts.effects import place_of
 from mixerscope.errors import UserError
 from mixerscope.interventions.adapt import Adapted
+from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.cache import evaluating
-from mixerscope.interventions.selftest import Tester
-from mixerscope.interventions.subjects import Foreign
+from mixerscope.interventions.selftest import TOLERANCE, Tester, tolerance_for
+from mixerscope.interventions.subjects import Foreign, relative_difference
 from mixerscope.tasks import Batch
 
 
@@ -37,28 +39,32 @@ class ModelCheck:
     sites: tuple[Checked, ...]
     """By site, in the order they were named."""
     others: tuple[Checked, ...]
-    """Identities of the residual stream, and the head where one was named."""
+    """Whether the pass repeats itself, the head where one was named, and identities of the residual stream."""
 
     @property
     def passed(self) -> bool:
-        return all(checked.failure is None for checked in (*self.sites, *self.others))
+        return all(finding.failure is None for finding in (*self.sites, *self.others))
 
     def failures(self) -> dict[str, str]:
         return {f.what: f.failure for f in (*self.sites, *self.others) if f.failure is not None}
 
     def __str__(self) -> str:
-        return "\n".join(str(checked) for checked in (*self.sites, *self.others))
+        return "\n".join(str(finding) for finding in (*self.sites, *self.others))
 
 
 def check_model(model: Adapted, documents: Tensor | Batch) -> ModelCheck:
     """Pass or fail per site, on a few documents (tokens [n, t], or a batch of a task)."""
+    if not isinstance(model, Adapted):
+        raise UserError("check_model is for what `adapt` returns; our own models are tested before every grid")
     tokens = documents.tokens if isinstance(documents, Batch) else documents
-    if tokens.dim() != 2 or tokens.shape[1] < 3:
+    if tokens.dim() != 2 or tokens.shape[0] < 1 or tokens.shape[1] < 3:
         raise UserError(f"tokens must be [documents, at least 3 positions], not {list(tokens.shape)}")
+    if tokens.shape[0] == tokens.shape[1]:
+        tokens = tokens[1:]  # or documents that stand where positions should would have the right shape
     with evaluating(model), torch.inference_mode():
-        checker = _Checker(model, tokens)
+        checker = _Checker(model, tokens.to(device_of(model)))
         sites = tuple(checker.site(name) for name in model.places)
-        return ModelCheck(sites, (*checker.head(), *checker.residual()))
+        return ModelCheck(sites, (checker.repeats(), *checker.head(), *checker.residual()))
 
 
 class _Checker:
@@ -66,7 +72,14 @@ class _Checker:
         self.model, self.tokens = model, tokens
         self.subject = Foreign(model, tokens)
         self.plain, self.tester = self.subject.plain, Tester(self.subject)
-        self.tolerance = self.tester.tolerance
+
+    def repeats(self) -> Checked:
+        failure = None
+        if bool(self.plain.isnan().any()):
+            failure = "some logits are not a number"
+        elif not torch.equal(self.model(self.tokens), self.plain):
+            failure = "the logits differ, so there is chance in the forward pass (dropout that is always on?)"
+        return Checked("the same documents a second time", failure)
 
     def site(self, name: str) -> Checked:
         _, complaint = self.tester.judged(name)
@@ -77,18 +90,19 @@ class _Checker:
         if self.model.head is None:
             return
         read = torch.full((len(self.tokens), 1), self.tokens.shape[1] - 1, device=self.tokens.device)
-        narrowed = self.model(self.tokens, read)
         what = f"head {self.model.head}"
-        if narrowed.shape[:2] != read.shape:
-            yield Checked(what, f"asked for one position, the logits have shape {list(narrowed.shape)}")
+        try:
+            narrowed = self.model(self.tokens, read)
+        except UserError as error:
+            yield Checked(what, str(error))
             return
-        yield Checked(what, _difference(narrowed[:, 0], self.plain[:, -1], self.tolerance))
+        yield Checked(what, self._difference(narrowed[:, 0], self.plain[:, -1]))
 
     def residual(self) -> Iterator[Checked]:
         """Every identity whose sites are all named and sound."""
-        numbers = sorted({int(name.split(".")[1]) for name in self.subject.found if name.startswith("blocks.")})
+        numbers = {place_of(name)[0] for name in self.subject.found}
         yield from self._identity("blocks.0.resid_pre", "embed")
-        for i in numbers:
+        for i in sorted(numbers):
             block = f"blocks.{i}"
             yield from self._identity(f"{block}.resid_mid", f"{block}.resid_pre", f"{block}.mixer_out")
             yield from self._identity(f"{block}.resid_post", f"{block}.resid_mid", f"{block}.mlp_out")
@@ -100,14 +114,18 @@ class _Checker:
 
     def _identity(self, whole: str, *parts: str) -> Iterator[Checked]:
         if all(name in self.subject.found for name in (whole, *parts)):
-            total = torch.stack([self.subject.found[part] for part in parts]).sum(0)
-            yield Checked(
-                f"{whole} = {' + '.join(parts)}", _difference(total, self.subject.found[whole], self.tolerance)
-            )
+            values = [self.subject.found[part] for part in parts]
+            odd = [x for x in values if x.shape != self.subject.found[whole].shape]
+            total = odd[0] if odd else torch.stack([x.double() for x in values]).sum(0)
+            yield Checked(f"{whole} = {' + '.join(parts)}", self._difference(total, self.subject.found[whole]))
 
+    def _difference(self, found: Tensor, expected: Tensor) -> str | None:
+        if found.shape != expected.shape:
+            return f"the shapes are {list(found.shape)} and {list(expected.shape)}"
+        gap = relative_difference(found.double(), expected.double()).item()
+        return None if gap <= self._tolerance(expected) else f"they differ by {gap:.2g} of the largest value"
 
-def _difference(found: Tensor, expected: Tensor, tolerance: float) -> str | None:
-    if found.shape != expected.shape:
-        return f"the shapes are {list(found.shape)} and {list(expected.shape)}"
-    gap = ((found - expected).abs().max() / expected.abs().max().clamp(min=1e-12)).item()
-    return None if gap <= tolerance else f"they differ by {gap:.2g} of the largest value"
+    def _tolerance(self, *compared: Tensor) -> float:
+        """That of the coarsest numbers computed with: logits of a model in half precision may come as single ones."""
+        weights = {weight.dtype: weight for weight in self.model.parameters() if weight.dtype in TOLERANCE}
+        return max(tolerance_for(x) for x in (self.plain, *compared, *weights.values()))
