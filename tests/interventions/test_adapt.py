@@ -28,8 +28,8 @@ def test_every_cell_equals_a_loop_with_hooks_of_our_own(head):
     read, answers = PAIRS.original.answers()
     rows, effects = torch.arange(len(PAIRS)), 0
     # The one place that needs no care with tuples: what leaves layer 0.
-    cells = {cell: m for cell, m in grid.cells.items() if cell.site == "blocks.0.resid_post"}
-    assert len(grid.cells) == len(SITES) * 2 * 2 * len(PAIRS.original.roles)
+    cells = {cell: grid.cells[cell] for cell in plan_grid(model, PAIRS, sites=["blocks.0.resid_post"])}
+    assert {*plan_grid(model, PAIRS)} < {*grid.cells}, "what a verdict looks at is among the default cells"
     with torch.no_grad():
         for cell, measured in cells.items():
             base, source = PAIRS.corrupted[cell.slot], PAIRS.original

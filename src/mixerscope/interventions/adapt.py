@@ -5,18 +5,26 @@ mode are left alone: ours are in place during one forward pass only, and only wh
 """
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mixerscope.artifacts.effects import Part, place_of
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.places import Place, described
 from mixerscope.interventions.states import STATE, is_state
 from mixerscope.model import at_positions
 from mixerscope.sites import Site
+
+Parts = Sequence[Sequence[tuple[str, str]]]
+"""Per block, component and site of each part."""
+INSIDE = "foreign."
+"""How the path of everything in the foreign module begins: sites it may have of its own are not among those named."""
+WHOLE = "as a whole"
+"""What a block is called whose parts are not known: `block 0 as a whole: key → value`."""
 
 
 def adapt(
@@ -26,14 +34,23 @@ def adapt(
     head: str | None = None,
     logits: Callable[[Any], Tensor] | None = None,
     call: Callable[[nn.Module, Tensor], Any] | None = None,
+    heads: Mapping[str, int] | None = None,
+    boundaries: Sequence[str] | None = None,
+    parts: Parts | None = None,
 ) -> "Adapted":
     """The module with our names for its places, ready for `record`, `edit`, `plan_grid`, `interchange`, `check_model`.
 
     `sites` maps names (`blocks.0.resid_pre`) to places (`transformer.h.0:input`; see `Place.of`). `head` is the path of
     the layer that makes the logits, which then runs only where they are read. `logits` takes them from what the module
     returns (default: itself, its `logits` or its first element), `call` runs the module on tokens [n, t].
+
+    A verdict needs `boundaries`: the sites of the residual stream before each block and after the last, in order
+    (default: `blocks.0.resid_pre`, ..., and the last `resid_post`, where all are named). `parts` says of each block
+    what moves information between positions, as (component, site just after it); left out, the block as a whole.
+    `heads` says how many heads a site has, whose activation [n, t, h d] or [n, t, h, d] is then [n, t, h, d].
     """
-    return Adapted(module, {name: Place.of(text) for name, text in sites.items()}, head, logits, call)
+    places = {name: Place.of(text) for name, text in sites.items()}
+    return Adapted(module, places, head, logits, call, heads or {}, boundaries, parts)
 
 
 class Adapted(nn.Module):
@@ -46,6 +63,9 @@ class Adapted(nn.Module):
         head: str | None,
         logits: Callable[[Any], Tensor] | None,
         call: Callable[[nn.Module, Tensor], Any] | None,
+        heads: Mapping[str, int],
+        boundaries: Sequence[str] | None,
+        parts: Parts | None,
     ) -> None:
         super().__init__()
         if not isinstance(module, nn.Module):
@@ -60,8 +80,20 @@ class Adapted(nn.Module):
         self.head = head
         self._find_logits = logits or _find_logits
         self._call = call or (lambda module, tokens: module(tokens))
+        _known(heads, places)
         for name in places:
-            _put(self, name, Site())
+            _put(self, name, Site(heads.get(name, 1)))
+        self._boundaries = _by_name(places) if boundaries is None else tuple(boundaries)
+        _known(self._boundaries, places)
+        self._parts = _blocks(self._boundaries, parts, places, heads)
+
+    def boundaries(self) -> tuple[str, ...]:
+        """Sites of the residual stream: before each block, and after the last; none where none were named."""
+        return self._boundaries
+
+    def parts(self) -> tuple[tuple[Part, ...], ...]:
+        """Per block, the parts that move information between positions; where they are unknown, the block itself."""
+        return self._parts
 
     def forward(self, tokens: Tensor, read: Tensor | None = None) -> Tensor:
         """Logits [n, t, v], or [n, q, v] at the positions `read` [n, q] alone."""
@@ -116,16 +148,25 @@ class _Taps:
             self.kept.append((self.place, x, x._version))
         else:
             seen = x.clone()  # a module may go on to write into the tensor that it holds
-        new = seen
+        new = seen = self._by_head(seen)
         for tap in self.site.taps:
             new = tap(new)
         if new is seen:
+            return seen.reshape(x.shape) if x.requires_grad else x
+        if new.shape != seen.shape:
+            raise UserError(f"an edit at {self.place} gives {list(new.shape)} where {list(seen.shape)} stands")
+        # A copy, since the module may write into what it gets; and laid out as before, since vectorised functions round
+        # differently on other strides.
+        return torch.empty_like(x).copy_(new.reshape(x.shape))
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        """[n, t, h d] -> [n, t, h, d] where the site has heads."""
+        heads = self.site.heads
+        if heads == 1 or (x.dim() > 3 and x.shape[2] == heads):
             return x
-        if new.shape != x.shape:
-            raise UserError(f"an edit at {self.place} gives {list(new.shape)} where {list(x.shape)} stands")
-        # Vectorised functions round differently on other strides, so an edited tensor is laid out as before.
-        same_layout = new.stride() == x.stride() and new.dtype == x.dtype
-        return new if same_layout else torch.empty_like(x).copy_(new)
+        if x.dim() != 3 or heads < 1 or x.shape[2] % heads:
+            raise UserError(f"at {self.place} there is {list(x.shape)}, which is not divided into {heads} heads")
+        return x.unflatten(2, (heads, -1))
 
 
 class _Narrow:
@@ -139,6 +180,38 @@ class _Narrow:
             got = list(x.shape) if isinstance(x, Tensor) else described(x)
             raise UserError(f"{self.head!r} gets {got}, not [documents, positions, width]; leave `head` out")
         return at_positions(x, self.read)
+
+
+def _by_name(names: Iterable[str]) -> tuple[str, ...]:
+    """The boundaries that are named as ours are, if all of them are."""
+    last = max((place_of(name)[0] for name in names), default=0)
+    found = *(f"blocks.{i}.resid_pre" for i in range(last + 1)), f"blocks.{last}.resid_post"
+    return found if {*found} <= {*names} else ()
+
+
+def _blocks(
+    boundaries: tuple[str, ...], parts: Parts | None, names: Iterable[str], heads: Mapping[str, int]
+) -> tuple[tuple[Part, ...], ...]:
+    """Per block its parts, or the block itself."""
+    ends = boundaries[1:]
+    if len({*boundaries}) < len(boundaries) or len(boundaries) == 1:
+        raise UserError("boundaries are different sites: before each block in order, and one after the last")
+    if parts is not None and len(parts) != len(ends):
+        raise UserError(f"{len(boundaries)} boundaries make {len(ends)} blocks, but parts are given for {len(parts)}")
+    found: list[tuple[Part, ...]] = []
+    for end, block in zip(ends, [()] * len(ends) if parts is None else parts, strict=True):
+        if not all(isinstance(part, tuple) and len(part) == 2 for part in block):
+            raise UserError(f"parts are pairs such as ('attention', 'blocks.0.mixer_out'), not {block!r}")
+        _known([site for _, site in block], names)
+        own = tuple(Part(component, site, heads.get(site, 1)) for component, site in block)
+        found.append(own or (Part(WHOLE, end),))
+    return tuple(found)
+
+
+def _known(sites: Iterable[str], names: Iterable[str]) -> None:
+    for site in sites:
+        if site not in names:
+            raise UnknownName("site", site, names)
 
 
 def _demand(module: nn.Module, path: str) -> None:

@@ -2,7 +2,8 @@
 
 The forward pass must not be random. Each site must fire exactly once, hold [documents, positions, ...], leave every
 logit as it is when its own activation is written back, and move logits at its position or later and none before when
-noise is added. The residual stream must add up where the sites that say so are named.
+noise is added. The residual stream must add up where the sites that say so are named. At a boundary it must be all
+that one block hands to the next, and the parts of a block must be all that moves information between its positions.
 """
 
 from collections.abc import Iterator
@@ -16,8 +17,10 @@ from mixerscope.errors import UserError
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.cache import evaluating
-from mixerscope.interventions.selftest import TOLERANCE, Tester, tolerance_for
+from mixerscope.interventions.resume import pick, swap
+from mixerscope.interventions.selftest import TOLERANCE, Tester, noise_for, tolerance_for
 from mixerscope.interventions.subjects import Foreign, relative_difference
+from mixerscope.sites import edit, record
 from mixerscope.tasks import Batch
 
 
@@ -39,7 +42,8 @@ class ModelCheck:
     sites: tuple[Checked, ...]
     """By site, in the order they were named."""
     others: tuple[Checked, ...]
-    """Whether the pass repeats itself, the head where one was named, and identities of the residual stream."""
+    """Whether the pass repeats itself; the head, the boundaries and the parts of blocks where they were named; and
+    identities of the residual stream."""
 
     @property
     def passed(self) -> bool:
@@ -64,7 +68,8 @@ def check_model(model: Adapted, documents: Tensor | Batch) -> ModelCheck:
     with evaluating(model), torch.inference_mode():
         checker = _Checker(model, tokens.to(device_of(model)))
         sites = tuple(checker.site(name) for name in model.places)
-        return ModelCheck(sites, (checker.repeats(), *checker.head(), *checker.residual()))
+        others = (*checker.head(), *checker.residual(), *checker.boundaries(), *checker.parts())
+        return ModelCheck(sites, (checker.repeats(), *others))
 
 
 class _Checker:
@@ -72,6 +77,8 @@ class _Checker:
         self.model, self.tokens = model, tokens
         self.subject = Foreign(model, tokens)
         self.plain, self.tester = self.subject.plain, Tester(self.subject)
+        self.other = tokens.roll(1, 1)
+        """Other documents of the same tokens."""
 
     def repeats(self) -> Checked:
         failure = None
@@ -118,6 +125,66 @@ class _Checker:
             odd = [x for x in values if x.shape != self.subject.found[whole].shape]
             total = odd[0] if odd else torch.stack([x.double() for x in values]).sum(0)
             yield Checked(f"{whole} = {' + '.join(parts)}", self._difference(total, self.subject.found[whole]))
+
+    def boundaries(self) -> Iterator[Checked]:
+        """Where the stream of other documents is written, their logits must come out and later boundaries follow."""
+        names, found = self.model.boundaries(), self.subject.found
+        if not {*names} <= {*found}:
+            return  # the site that is not sound is told already
+        for i, name in enumerate(names):
+            later = names[i + 1 :]
+            with record(self.model, later) as seen, edit(self.model, {name: lambda _, new=found[name]: new}):
+                logits = self.model(self.other)
+            astray = [site for site in later if self._difference(seen[site], found[site]) is not None]
+            failure = None
+            if self._difference(logits, self.plain) is not None:
+                failure = "the logits depend on something that does not pass through it"
+            elif astray:
+                failure = f"{astray[0]} is named after it and does not depend on it alone"
+            elif i == 0 and self._difference(*self._first(name)) is not None:
+                failure = "tokens of other positions have reached it: it is not what enters the first block"
+            elif not later and self._difference(*self._last(name)) is not None:
+                failure = "what is written there still reaches other positions: it is not what leaves the last block"
+            yield Checked(f"boundary {name}", failure)
+
+    def _first(self, name: str) -> tuple[Tensor, Tensor]:
+        """What stands at the other positions when the token of one is changed, and when it is not."""
+        at = self.tokens.shape[1] // 2
+        tokens = self.tokens.clone()
+        tokens[:, at] = self.other[:, at]
+        with record(self.model, [name]) as seen:
+            self.model(tokens)
+        kept = torch.arange(tokens.shape[1], device=tokens.device) != at
+        return seen[name][:, kept], self.subject.found[name][:, kept]
+
+    def _last(self, name: str) -> tuple[Tensor, Tensor]:
+        """The logits of the other positions with noise at one, and without."""
+        at = self.subject.positions(name)
+        logits, _ = self.subject.written(name, at, self._disturbed(name, at))
+        return swap(logits, at, pick(self.plain, at)), self.plain
+
+    def parts(self) -> Iterator[Checked]:
+        """While the parts of a block are held as they were, noise must stay at its position."""
+        names, found = self.model.boundaries(), self.subject.found
+        for i, parts in enumerate(self.model.parts()):
+            start, end, sites = names[i], names[i + 1], [part.site for part in parts]
+            if end in sites or not {start, end, *sites} <= {*found}:
+                continue
+            at = self.subject.positions(start)
+            noise = self._disturbed(start, at)
+            held = {site: lambda _, new=found[site]: new for site in sites}
+            with (
+                record(self.model, [end]) as seen,
+                edit(self.model, {**held, start: lambda x, new=noise, at=at: swap(x, at, new)}),
+            ):
+                self.model(self.tokens)
+            gap = self._difference(swap(seen[end], at, pick(found[end], at)), found[end])
+            failure = None if gap is None else "information moves between positions beside them"
+            yield Checked(f"parts of block {i}: {', '.join(part.component for part in parts)}", failure)
+
+    def _disturbed(self, site: str, at: Tensor) -> Tensor:
+        activation = self.subject.found[site]
+        return pick(activation, at) + noise_for(activation, site, 1.0)
 
     def _difference(self, found: Tensor, expected: Tensor) -> str | None:
         if found.shape != expected.shape:

@@ -8,9 +8,9 @@ from torch import nn
 
 from mixerscope.artifacts.effects import DIRECTIONS, JOINT, SWAP, Cell, Direction, Part
 from mixerscope.errors import UnknownName, UserError
+from mixerscope.interventions.adapt import INSIDE, Adapted
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.interventions.states import is_state, state_sites
-from mixerscope.mixers import Move
 from mixerscope.model import Model
 from mixerscope.sites import find_site, named_sites
 
@@ -26,7 +26,7 @@ MOST_HEADS = 8
 
 def editable_sites(model: nn.Module) -> list[str]:
     """Every site of a model that an interchange can edit."""
-    return [name for name in named_sites(model) if name != NOT_POSITIONAL]
+    return [name for name in named_sites(model) if name != NOT_POSITIONAL and not name.startswith(INSIDE)]
 
 
 def plan_grid(
@@ -80,23 +80,14 @@ def check_plan(model: nn.Module, pairs: Pairs, plan: Iterable[Cell]) -> None:
             raise UserError(f"direction must be one of {', '.join(DIRECTIONS)}, not {cell.direction!r}")
 
 
-def boundary_sites(model: Model) -> list[str]:
-    """Where the residual stream is read: before each block, and after the last."""
-    count = len(model.blocks)
-    return [*(f"blocks.{i}.resid_pre" for i in range(count)), f"blocks.{count - 1}.resid_post"]
+def boundary_sites(model: Model | Adapted) -> list[str]:
+    """Where the residual stream is read: before each block, and after the last; none where a foreign map names none."""
+    return list(model.boundaries())
 
 
-def parts_of(model: Model) -> tuple[tuple[Part, ...], ...]:
-    """Per block, the parts that move information between positions; a mixer that names none stands for itself."""
-    blocks: list[tuple[Part, ...]] = []
-    for i, layer in enumerate(model.layers()):
-        moves = layer.moves()
-        if not layer.mixer.moves:
-            moves = (*moves, Move(type(layer.mixer).__name__, "mixer_out"))
-        sites = [f"blocks.{i}.{move.site}" for move in moves]
-        found = zip(moves, sites, strict=True)
-        blocks.append(tuple(Part(move.component, site, find_site(model, site).heads) for move, site in found))
-    return tuple(blocks)
+def parts_of(model: Model | Adapted) -> tuple[tuple[Part, ...], ...]:
+    """Per block, the parts that move information between positions."""
+    return model.parts()
 
 
 def distinct_roles(pairs: Pairs) -> list[str]:
@@ -108,7 +99,7 @@ def distinct_roles(pairs: Pairs) -> list[str]:
     return kept
 
 
-def judging_cells(model: Model, pairs: Pairs, slots: Sequence[str] | None = None) -> list[Cell]:
+def judging_cells(model: Model | Adapted, pairs: Pairs, slots: Sequence[str] | None = None) -> list[Cell]:
     """What a verdict looks at beyond the grid, so that judging needs no model: positions around the corrupted token
     and several roles at once between the blocks and inside them, and single heads."""
     roles, blocks = distinct_roles(pairs), parts_of(model)
@@ -137,10 +128,9 @@ def judging_cells(model: Model, pairs: Pairs, slots: Sequence[str] | None = None
     return cells
 
 
-def full_plan(model: nn.Module, pairs: Pairs) -> list[Cell]:
+def full_plan(model: Model | Adapted, pairs: Pairs) -> list[Cell]:
     """Every slot, direction, site and role, and what a verdict looks at beyond them."""
-    extra = judging_cells(model, pairs) if isinstance(model, Model) else []
-    return list(dict.fromkeys([*plan_grid(model, pairs), *extra]))
+    return list(dict.fromkeys([*plan_grid(model, pairs), *judging_cells(model, pairs)]))
 
 
 def _offsets(pairs: Pairs, slot: str) -> list[str]:

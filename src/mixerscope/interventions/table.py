@@ -48,15 +48,14 @@ COUNTED = ("accuracy",)
 
 
 def facts_of(model: Model | Adapted, pairs: Pairs) -> Facts:
-    """What judging must know of the documents and the model beside the numbers; of a foreign model, no blocks."""
+    """What judging must know of the documents and the model beside the numbers."""
     read = pairs.reads.positions[:, 0]
-    ours = isinstance(model, Model)
     return Facts(
         documents=len(pairs),
         roles=tuple(distinct_roles(pairs)),
         read=tuple(role for role, at in pairs.original.roles.items() if torch.equal(at, read)),
-        boundaries=tuple(boundary_sites(model)) if ours else (),
-        blocks=parts_of(model) if ours else (),
+        boundaries=tuple(boundary_sites(model)),
+        blocks=parts_of(model),
         mechanisms=pairs.mechanisms,
         together=pairs.together,
         first_read=pairs.reads.names[0],

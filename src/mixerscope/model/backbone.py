@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mixerscope.artifacts.effects import Part
 from mixerscope.errors import UserError
 from mixerscope.mixers.base import InitRule, Mixer, Move, init_linears, init_output
 from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.model.init import SCHEMES, init_embedding
 from mixerscope.randomness import construction, stream
 from mixerscope.registry import MIXERS
-from mixerscope.sites import Site
+from mixerscope.sites import Site, find_site
 from mixerscope.spec import LayerSpec, ModelSpec
 
 NORM_EPSILON = 1e-5
@@ -134,6 +135,23 @@ class Model(nn.Module):
 
     def layers(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]
+
+    def boundaries(self) -> tuple[str, ...]:
+        """Sites of the residual stream: before each block, and after the last."""
+        count = len(self.blocks)
+        return *(f"blocks.{i}.resid_pre" for i in range(count)), f"blocks.{count - 1}.resid_post"
+
+    def parts(self) -> tuple[tuple[Part, ...], ...]:
+        """Per block, the parts that move information between positions; a mixer that names none stands for itself."""
+        blocks: list[tuple[Part, ...]] = []
+        for i, layer in enumerate(self.layers()):
+            moves = layer.moves()
+            if not layer.mixer.moves:
+                moves = (*moves, Move(type(layer.mixer).__name__, "mixer_out"))
+            sites = [f"blocks.{i}.{move.site}" for move in moves]
+            found = zip(moves, sites, strict=True)
+            blocks.append(tuple(Part(move.component, site, find_site(self, site).heads) for move, site in found))
+        return tuple(blocks)
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
         """[b, t] -> [b, t, d], the residual stream that enters block 0."""
