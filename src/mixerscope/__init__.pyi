@@ -14,6 +14,7 @@ from mixerscope.interventions import PairSettings as PairSettings
 from mixerscope.interventions import Reads as Reads
 from mixerscope.interventions import activations as activations
 from mixerscope.interventions import adapt as adapt
+from mixerscope.interventions import adapt_hf as adapt_hf
 from mixerscope.interventions import attribution_patching as attribution_patching
 from mixerscope.interventions import boundary_sites as boundary_sites
 from mixerscope.interventions import check_model as check_model

@@ -25,6 +25,7 @@ from mixerscope.interventions.engine import (
     interchange_cohort,
     unedited_effects,
 )
+from mixerscope.interventions.hugging_face import adapt_hf
 from mixerscope.interventions.pairs import Pairs, PairSettings, make_pairs
 from mixerscope.interventions.paths import Edge, PathGrid, patch_paths
 from mixerscope.interventions.plan import (
@@ -73,6 +74,7 @@ __all__ = [
     "Zero",
     "activations",
     "adapt",
+    "adapt_hf",
     "attribution_patching",
     "boundary_sites",
     "check_model",
