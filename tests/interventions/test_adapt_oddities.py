@@ -282,6 +282,7 @@ def test_positions_before_documents_are_told_even_where_there_are_as_many(docume
     ("sites", "said"),
     [
         ({}, "name at least one site"),
+        (["stack.0"], "sites is a map such as .*, not a list of 1"),
         ({"x": "stack.7"}, r"no submodule named 'stack\.7'; did you mean"),
         ({"x": "decoder.blocks.0"}, r"no submodule named 'decoder\.blocks\.0'; known: out, stack, table$"),
         ({"x": "stack.0[-1]"}, "is not a place"),
@@ -309,8 +310,24 @@ def test_only_modules_are_adapted_and_only_adapted_modules_checked():
         adapt(lambda tokens: tokens, {"x": "y"})
     with pytest.raises(UserError, match="check_model is for what `adapt` returns"):
         check_model(build(Small), TOKENS)
+    model = adapt(build(Small), {"x": "layer"})
     with pytest.raises(UserError, match=r"at least 3 positions\], not \[0, 11\]"):
-        check_model(adapt(build(Small), {"x": "layer"}), TOKENS[:0])
+        check_model(model, TOKENS[:0])
+    for tokens in (TOKENS.tolist(), TOKENS.float()):
+        with pytest.raises(UserError, match="documents are a batch of a task, or a tensor of token numbers"):
+            check_model(model, tokens)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torchscript_is_refused_as_it_calls_no_hooks():
+    whole = build(
+        nn.Sequential, nn.Embedding(TASK.vocab_size, WIDTH, _weight=torch.ones(TASK.vocab_size, WIDTH)), nn.Identity()
+    )
+    part = nn.Sequential(whole[0], torch.jit.script(whole[1]))
+    for module in (torch.jit.script(whole), part):
+        with pytest.raises(UserError, match="'1' is TorchScript, which calls no hooks"):
+            adapt(module, {"x": "1"})
+    assert adapt(part, {"x": "0"}).places
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ def adapt(
     what moves information between positions, as (component, site just after it); left out, the block as a whole.
     `heads` says how many heads a site has, whose activation [n, t, h d] or [n, t, h, d] is then [n, t, h, d].
     """
+    if not isinstance(sites, Mapping):
+        raise UserError(f"sites is a map such as {{'blocks.0.resid_post': 'layers.0'}}, not {described(sites)}")
     places = {name: Place.of(text) for name, text in sites.items()}
     return Adapted(module, places, head, logits, call, heads or {}, boundaries, parts)
 
@@ -216,8 +218,12 @@ def _known(sites: Iterable[str], names: Iterable[str]) -> None:
 
 def _demand(module: nn.Module, path: str) -> None:
     """Refuses a path that leads nowhere, and says what there is nearby."""
-    known = [name for name, _ in module.named_modules(remove_duplicate=False) if name]
+    modules = dict(module.named_modules(remove_duplicate=False))
+    known = [name for name in modules if name]
     if path in known:
+        scripted = next((x for x in (module, modules[path]) if isinstance(x, torch.jit.ScriptModule)), None)
+        if scripted is not None:
+            raise UserError(f"{path!r} is TorchScript, which calls no hooks; adapt the module that it was made from")
         return
     if not difflib.get_close_matches(path, known):  # a large model has thousands: those next to it will do
         parent = path

@@ -61,6 +61,8 @@ def check_model(model: Adapted, documents: Tensor | Batch) -> ModelCheck:
     if not isinstance(model, Adapted):
         raise UserError("check_model is for what `adapt` returns; our own models are tested before every grid")
     tokens = documents.tokens if isinstance(documents, Batch) else documents
+    if not isinstance(tokens, Tensor) or tokens.is_floating_point():
+        raise UserError("documents are a batch of a task, or a tensor of token numbers [documents, positions]")
     if tokens.dim() != 2 or tokens.shape[0] < 1 or tokens.shape[1] < 3:
         raise UserError(f"tokens must be [documents, at least 3 positions], not {list(tokens.shape)}")
     if tokens.shape[0] == tokens.shape[1]:
