@@ -3,7 +3,7 @@
     git archive 84740a3 src | tar -x -C /tmp/earlier
     python -m benchmarks.cohort_grids --earlier /tmp/earlier
 
-Each version runs in processes of its own, one after the other, twice each; the same cells, documents and random weights.
+Each version runs in processes of its own, in turns, twice each; the same cells, documents and random weights.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def measure() -> dict[str, Any]:
     """By architecture: seconds of each repeat, cells, and the sum of likelihoods, which both versions must agree on."""
     import torch
 
-    from mixerscope.interventions import interchange_cohort, make_pairs, plan_grid
+    from mixerscope.interventions import Grid, interchange_cohort, make_pairs, plan_grid
     from mixerscope.model import build_model
     from mixerscope.spec import RunSpec
 
@@ -38,6 +38,7 @@ def measure() -> dict[str, Any]:
         models = [build_model(spec.model, spec.task.vocab_size, seed).cuda().eval() for seed in range(MODELS)]
         plan = plan_grid(models[0], pairs)
         seconds: list[float] = []
+        grids: list[Grid] = []
         for _ in range(1 + REPEATS):  # the first compiles and compares kernels
             torch.cuda.synchronize()
             start = time.perf_counter()
