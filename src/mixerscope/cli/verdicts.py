@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from mixerscope.results import RunResult
 
 STYLES = {
+    "not above guessing": "red",
     "not learned": "red",
+    "contradicted": "yellow",
+    "unproven": "yellow",
     "diverged": "red",
     "cannot be patched": "yellow",
     "not judged": "yellow",
@@ -55,7 +58,7 @@ def verdict_table(results: Sequence["RunResult"]) -> RenderableType:
     for column in (*(["slot"] if several_slots else []), "accuracy"):
         table.add_column(column, no_wrap=True)
     table.add_column("mechanism", min_width=NARROWEST)  # broken into lines where the terminal is narrow, never left out
-    for column in ("route", "share restored", "seed"):
+    for column in ("route", "documents", "seed"):
         table.add_column(column, no_wrap=True)
     notes: list[Text] = []
     names = labels([result.training for result in results])

@@ -1,0 +1,196 @@
+"""Routes put to the proof: the whole route alone is enough, nothing else is needed, and any route can be tried."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mixerscope.artifacts.proof import Proof
+from mixerscope.errors import CorruptFile, UnknownName, UserError
+from mixerscope.interventions import PairSettings, Route, make_pairs, other_sizes, prove, prove_cohort
+from mixerscope.interventions.prove import stations
+from mixerscope.planted import TASK
+from mixerscope.planted.models import conv_recurrence, direct_retriever, induction_transformer
+from mixerscope.sites import edit, record
+from tests.interventions.elsewhere import a_device_elsewhere, send
+from tests.interventions.test_one_engine import foreign, make
+
+SETTINGS = PairSettings(documents=24, slots=("key", "value"), avoid_present=True)
+PAIRS = make_pairs(TASK, SETTINGS, data_seed=0)
+
+
+def slow(model, pairs, slot: str, carriers: tuple[str, ...]) -> tuple[list[float], list[float]]:
+    """Sufficient and necessary of every document by hand: one document, one run, one hook at each station at a time."""
+    sites = stations(model, pairs)
+    both: tuple[list[float], list[float]] = ([], [])
+    for i in range(len(pairs)):
+        clean, corrupted = pairs.original.tokens[i : i + 1], pairs.corrupted[slot].tokens[i : i + 1]
+        read, answer = int(pairs.reads.positions[i, 0]), int(pairs.reads.targets[i, 0])
+        at = [int(pairs.positions(role)[i]) for role in carriers]
+
+        def run(tokens, elsewhere=None, at=at):
+            def writer(site, place):
+                def write(x):
+                    y = elsewhere[site].clone()
+                    y[0, place] = x[0, place]
+                    return y
+
+                return write
+
+            taps = {} if elsewhere is None else {s: writer(s, p) for s, p in zip(sites, at, strict=True)}
+            with torch.no_grad(), edit(model, taps):
+                return model(tokens)[0]
+
+        def held(tokens):
+            with record(model, sites) as seen, torch.no_grad():
+                model(tokens)
+            return dict(seen)
+
+        low_logits = run(corrupted)[read]
+        other = int(pairs.reads.others[slot][i, 0])
+        if other in (-100, answer):
+            ranked = low_logits.clone()
+            ranked[answer] = -torch.inf
+            other = int(ranked.argmax())
+
+        def difference(logits, answer=answer, other=other):
+            return float(logits[answer] - logits[other])
+
+        high, low = difference(run(clean)[read]), difference(low_logits)
+        both[0].append((difference(run(clean, held(corrupted))[read]) - low) / (high - low))
+        both[1].append((high - difference(run(corrupted, held(clean))[read])) / (high - low))
+    return both
+
+
+@pytest.mark.parametrize("kind", ["attention", "mamba", "deltanet", "three layers", "foreign"])
+def test_shares_of_any_route_equal_those_found_by_hand(kind: str):
+    models = {
+        "three layers": lambda: induction_transformer(TASK, 0, idle_before=1).double(),
+        "foreign": lambda: foreign().double(),
+    }
+    model = models[kind]() if kind in models else make(architecture=kind)
+    task = TASK if kind == "three layers" else None
+    pairs = PAIRS if task else make_pairs(make_task(), replace_documents(6), data_seed=0)
+    pairs = next(pairs.chunks(6))
+    count = len(stations(model, pairs))
+    for slot, carriers in (("key", ("value", "query", "key")[:count]), ("value", ("query", "value", "key")[:count])):
+        [found] = prove(model, pairs, carriers, slot).routes
+        sufficient, necessary = (torch.tensor(each) for each in slow(model, pairs, slot, carriers))
+        counts = found.gap
+        torch.testing.assert_close(found.sufficient[counts].float(), sufficient[counts], rtol=2e-3, atol=2e-3)
+        torch.testing.assert_close(found.necessary[counts].float(), necessary[counts], rtol=2e-3, atol=2e-3)
+
+
+def make_task():
+    from tests.interventions.test_one_engine import TASK as SMALL
+
+    return SMALL
+
+
+def replace_documents(count: int) -> PairSettings:
+    return SETTINGS.changed(documents=count)
+
+
+def test_the_route_that_was_planted_passes_and_any_other_fails():
+    model = induction_transformer(TASK, 0)
+    for role in ("key", "value", "next_key", "divider", "query"):
+        [route] = prove(model, PAIRS, role).routes
+        both = torch.minimum(route.sufficient, route.necessary)[route.gap]
+        assert route.gap.sum() > 10
+        assert bool((both > 0.9).all()) == (role == "value"), role
+        assert bool((both < 0.1).all()) == (role != "value"), role
+
+
+def test_a_route_through_three_layers_is_tested_as_a_whole():
+    model = induction_transformer(TASK, 0, idle_before=1)
+    right, wrong = (prove(model, PAIRS, path).routes[0] for path in (("key", "value"), ("value", "value")))
+    assert (torch.minimum(right.sufficient, right.necessary)[right.gap] > 0.9).all()
+    assert (wrong.sufficient[wrong.gap] < 0.1).all()
+
+
+def test_inside_a_single_block_the_stations_are_its_parts():
+    model = conv_recurrence(TASK, 0)
+    assert stations(model, PAIRS) == ("blocks.0.mixer.conv_out",)
+    [route] = prove(model, PAIRS, "next_key").routes
+    assert (torch.minimum(route.sufficient, route.necessary)[route.gap] > 0.9).all()
+
+
+def test_models_of_a_cohort_are_tried_with_routes_of_their_own():
+    models = [induction_transformer(TASK, seed) for seed in range(3)]
+    routes = [[Route("key", ("value",))], [Route("key", ("query",)), Route("value", ("value",))], []]
+    together = prove_cohort(models, PAIRS, routes, other_sizes(PAIRS, SETTINGS, 8))
+    for model, own, proof in zip(models, routes, together, strict=True):
+        alone = prove_cohort([model], PAIRS, [own], other_sizes(PAIRS, SETTINGS, 8))[0]
+        assert [(r.slot, r.carriers, r.on) for r in proof.routes] == [(r.slot, r.carriers, r.on) for r in alone.routes]
+        for mine, other in zip(proof.routes, alone.routes, strict=True):
+            assert torch.equal(mine.gap, other.gap)
+            torch.testing.assert_close(mine.sufficient, other.sufficient, rtol=1e-2, atol=1e-2)
+            torch.testing.assert_close(mine.necessary, other.necessary, rtol=1e-2, atol=1e-2)
+        for mine, other in zip(proof.followed, alone.followed, strict=True):
+            assert mine.kind == other.kind
+            assert torch.equal(mine.right, other.right)
+        assert [variant.name for variant in proof.variants] == ["7 pairs"]
+
+
+def test_counterfactuals_are_followed_by_a_model_that_retrieves():
+    proof = prove(direct_retriever(TASK, 0, block=0, layers=2), PAIRS, "query")
+    assert [followed.kind for followed in proof.followed] == ["query", "swap-keys", "value"]
+    for followed in proof.followed:
+        assert followed.counts.sum() > 10
+        assert followed.right[followed.counts].all()
+
+
+def test_documents_that_are_longer_than_learned_positions_are_not_tried():
+    model = induction_transformer(TASK, 0)  # knows the positions of its own task alone
+    proof = prove(model, PAIRS, "value", variants=other_sizes(PAIRS, SETTINGS, 8))
+    [variant] = proof.variants
+    assert "longer than the" in variant.reason
+    assert len(variant.right) == 0
+    assert all(route.on == "" for route in proof.routes)
+
+
+def test_a_proof_elsewhere_is_the_proof_here():
+    models = [make(seed) for seed in range(2)]
+    pairs = make_pairs(make_task(), replace_documents(6), data_seed=0)
+    routes = [[Route("key", ("value",))], [Route("value", ("query",))]]
+    with a_device_elsewhere():
+        away = [copy.deepcopy(model).float() for model in models]
+        for model in away:
+            send(model)
+        found = prove_cohort(away, pairs, routes)
+    for mine, other in zip(found, prove_cohort([m.float() for m in models], pairs, routes), strict=True):
+        for a, b in zip(mine.routes, other.routes, strict=True):
+            torch.testing.assert_close(a.sufficient, b.sufficient, rtol=1e-2, atol=1e-2)
+
+
+def test_a_proof_is_kept_as_it_is():
+    proof = prove(induction_transformer(TASK, 0), PAIRS, "value", variants=other_sizes(PAIRS, SETTINGS, 8))
+    kept = Proof.from_bytes(proof.to_bytes())
+    assert kept.to_bytes() == proof.to_bytes()
+    assert list(kept.rows()) == list(proof.rows())
+    assert torch.equal(kept.routes[0].sufficient, proof.routes[0].sufficient)
+    for damaged in (b"", proof.to_bytes()[:-3], b"\0" * 400):
+        with pytest.raises(CorruptFile):
+            Proof.from_bytes(damaged)
+
+
+@pytest.mark.parametrize(
+    ("route", "slot", "message"),
+    [
+        (["value", "value"], "key", "names a role at each of blocks.1.resid_pre, got value, value"),
+        ([], "key", "got none"),
+        ("vale", "key", "role"),
+        ("value", "kee", "no slot that is corrupted named 'kee'"),
+    ],
+)
+def test_a_route_that_the_model_cannot_have_is_refused_in_a_sentence(route, slot: str, message: str):
+    with pytest.raises((UserError, UnknownName), match=message):
+        prove(induction_transformer(TASK, 0), PAIRS, route, slot)
+
+
+def test_documents_without_a_task_are_proven_without_counterfactuals():
+    bare = replace(PAIRS, task=None)
+    proof = prove(induction_transformer(TASK, 0), bare, "value")
+    assert proof.followed == ()
+    assert other_sizes(bare) == {}
