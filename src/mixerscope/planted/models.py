@@ -1,81 +1,44 @@
-"""Models whose mechanism is known because their weights were written by hand.
+"""The first planted models: induction and direct retrieval in their plain forms, two of them mixed, and three shams.
 
-All live in an orthonormal basis with one direction per token (`token`), one per token as "the token before me"
-(`previous`), one per token that is taken along (`carried`) and one per position (`position`); the basis is rotated at
-random by the seed. The shams solve a task made for them without retrieving anything.
+The shams solve a task made for them without retrieving anything.
 """
 
-from typing import Literal, TypeVar
-
 import torch
-from torch import Tensor
 
-from mixerscope.mixers import Mixer
 from mixerscope.mixers.attention import Attention
-from mixerscope.model import Model, build_model
+from mixerscope.model import Model
 from mixerscope.planted.parts import EachAlone, FusedRecall, PlantedLag, PlantedRecall, TwoRoutes
-from mixerscope.randomness import stream
-from mixerscope.spec import ModelSpec
+from mixerscope.planted.writing import (
+    LOUD,
+    Basis,
+    attend,
+    bare,
+    key_places,
+    key_tokens,
+    look_back,
+    mixer_of,
+    query_place,
+    recall,
+    retrieve,
+    value_tokens,
+)
 from mixerscope.tasks import AR
-from mixerscope.tasks.base import FIRST_SYMBOL
-
-M = TypeVar("M", bound=Mixer)
-SHARP = 30.0
-"""Attention score of a match before the softmax."""
-
-
-class Basis:
-    """Orthonormal directions, rotated at random. `room` times more of them than needed, for heads to share."""
-
-    def __init__(self, task: AR, seed: int, room: int = 1) -> None:
-        tokens, positions = task.vocab_size, task.max_length
-        needed = 3 * tokens + positions
-        self.width = room * needed
-        random = torch.randn(self.width, self.width, generator=stream(seed, "basis"))
-        rotation = torch.linalg.qr(random).Q[:needed]
-        self.token, self.previous, self.carried, self.position = rotation.split([tokens, tokens, tokens, positions])
-
-
-def _bare(
-    task: AR,
-    basis: Basis,
-    mixers: tuple[str, ...],
-    positions: Literal["learned", "none"],
-    heads: int = 1,
-    lag: int = 1,
-    short_conv: int = 0,
-) -> Model:
-    spec = ModelSpec(
-        architecture="planted/pattern",
-        width=basis.width,
-        layers=len(mixers),
-        options={"mixers": mixers, "heads": heads, "lag": lag, "short_conv": short_conv},
-        positions=positions,
-        max_length=task.max_length,
-    )
-    model = build_model(spec, task.vocab_size, seed=0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
-        model.token_embedding.weight.copy_(basis.token)
-        # Confident answers: the layer norm brings the largest entry to about sqrt(width).
-        model.final_norm.weight.fill_(4.0)
-        if model.position_embedding is not None:
-            model.position_embedding.weight.copy_(basis.position)
-    return model
 
 
 @torch.no_grad()
-def induction_transformer(task: AR, seed: int, idle_before: int = 0, heads: int = 1) -> Model:
+def induction_transformer(
+    task: AR, seed: int, idle_before: int = 0, heads: int = 1, idle_between: int = 0, idle_after: int = 0
+) -> Model:
     """A layer in which each position learns the token before it, and one where the query finds who saw itself.
 
-    `idle_before` layers before them do nothing. Of several heads, the last one works.
+    Idle layers do nothing. Of several heads, the last one works.
     """
-    basis = Basis(task, seed, room=heads)
-    mixers = (*["planted/each_alone"] * idle_before, "attention", "attention")
-    model = _bare(task, basis, mixers, "learned", heads=heads)
-    _look_back(_mixer(model, idle_before, Attention), basis, heads - 1)
-    _retrieve(_mixer(model, idle_before + 1, Attention), basis, heads - 1)
+    basis = Basis(task, seed, heads, level=False)
+    idle = "planted/each_alone"
+    mixers = (*[idle] * idle_before, "attention", *[idle] * idle_between, "attention", *[idle] * idle_after)
+    model = bare(task, basis, mixers, heads=heads)
+    look_back(mixer_of(model, idle_before, Attention), basis, heads - 1)
+    retrieve(mixer_of(model, idle_before + idle_between + 1, Attention), basis, heads - 1)
     return model
 
 
@@ -83,14 +46,14 @@ def induction_transformer(task: AR, seed: int, idle_before: int = 0, heads: int 
 def lagged_induction(task: AR, seed: int, lag: int) -> Model:
     """A convolution stores the association `lag` positions after the key; attention retrieves it from there."""
     basis = Basis(task, seed)
-    model = _bare(task, basis, ("planted/lag", "attention"), "none", lag=lag)
-    first, second = _mixer(model, 0, PlantedLag), _mixer(model, 1, Attention)
+    model = bare(task, basis, ("planted/lag", "attention"), "none", lag=lag)
+    first, second = mixer_of(model, 0, PlantedLag), mixer_of(model, 1, Attention)
     d = basis.width
     first.conv.weight[:d, 0] = 1.0  # `lag` steps back: the key
     first.conv.weight[d:, 1] = 1.0  # one less: its value
     first.out.weight[:, :d] = basis.previous.T @ basis.token
     first.out.weight[:, d:] = basis.carried.T @ basis.token
-    _attend(second, 0, basis.token, basis.previous, 3 * basis.carried, basis.token)
+    attend(second, 0, basis.token, basis.previous, LOUD * basis.carried, basis.token)
     return model
 
 
@@ -98,18 +61,18 @@ def lagged_induction(task: AR, seed: int, lag: int) -> Model:
 def split_induction(task: AR, seed: int) -> Model:
     """Associations are stored at the value for the first half of the keys, one step later for the others."""
     basis = Basis(task, seed)
-    model = _bare(task, basis, ("planted/lag", "attention"), "none", lag=2)
-    first, second = _mixer(model, 0, PlantedLag), _mixer(model, 1, Attention)
+    model = bare(task, basis, ("planted/lag", "attention"), "none", lag=2)
+    first, second = mixer_of(model, 0, PlantedLag), mixer_of(model, 1, Attention)
     d = basis.width
-    sooner, later = _keys(task).chunk(2)
-    values = _values(task)
+    sooner, later = key_tokens(task).chunk(2)
+    values = value_tokens(task)
     first.conv.weight[:d, 0] = 1.0  # two steps back
     first.conv.weight[d:, 1] = 1.0  # one step back
     first.out.weight[:, :d] = basis.previous[later].T @ basis.token[later]
     first.out.weight[:, d:] = basis.previous[sooner].T @ basis.token[sooner]
     first.out.weight[:, d:] += basis.carried[values].T @ basis.token[values]
     # A value lies with its key where it stands itself, or taken along; the other place has none of that kind.
-    _attend(second, 0, basis.token, basis.previous, 3 * (basis.token + basis.carried)[values], basis.token[values])
+    attend(second, 0, basis.token, basis.previous, LOUD * (basis.token + basis.carried)[values], basis.token[values])
     return model
 
 
@@ -117,65 +80,31 @@ def split_induction(task: AR, seed: int) -> Model:
 def convolution_before_attention(task: AR, seed: int) -> Model:
     """One block: its own short convolution adds the token before, and attention looks for the key seen that way."""
     basis = Basis(task, seed)
-    model = _bare(task, basis, ("attention",), "none", short_conv=2)
+    model = bare(task, basis, ("attention",), "none", short_conv=2)
     convolution = model.layers()[0].short_conv
     assert convolution is not None, "the block was asked for one"
     convolution.weight[:, 0] = 2.0  # counts twice, so that the value that follows a key matches it best
-    keys, values = basis.token[_keys(task)], basis.token[_values(task)]
-    _attend(_mixer(model, 0, Attention), 0, keys, keys, 3 * values, values)
+    attend(mixer_of(model, 0, Attention), 0, basis.keys, basis.keys, LOUD * basis.values, basis.values)
     return model
 
 
 @torch.no_grad()
-def two_routes(task: AR, seed: int, only_first_keys: bool = False) -> Model:
-    """Induction through the value, and beside it block 1 retrieves directly from the key.
+def two_routes(
+    task: AR, seed: int, only_first_keys: bool = False, induction: float = LOUD, direct: float = LOUD
+) -> Model:
+    """Induction through the value, and beside it block 1 retrieves directly from the key; each may be weaker.
 
     With `only_first_keys`, induction works for the first half of the keys alone.
     """
     basis = Basis(task, seed)
-    model = _bare(task, basis, ("attention", "planted/two_routes"), "learned")
-    second = _mixer(model, 1, TwoRoutes)
-    _look_back(_mixer(model, 0, Attention), basis)
-    tokens = _keys(task)[: task.num_keys // 2] if only_first_keys else slice(None)
-    _attend(second.attention, 0, basis.token[tokens], basis.previous[tokens], 3 * basis.token, basis.token)
-    second.recall.out.weight.copy_(3 * torch.eye(basis.width))
+    model = bare(task, basis, ("attention", "planted/two_routes"))
+    second = mixer_of(model, 1, TwoRoutes)
+    look_back(mixer_of(model, 0, Attention), basis)
+    keys = slice(task.num_keys // 2) if only_first_keys else slice(None)
+    asks, offers = basis.keys[keys], basis.previous_keys[keys]
+    attend(second.attention, 0, asks, offers, induction * basis.values, basis.values, rest=basis)
+    recall(second.recall, basis.keys, basis.keys, direct * basis.values, basis.values)
     return model
-
-
-def _keys(task: AR) -> Tensor:
-    return FIRST_SYMBOL + torch.arange(task.num_keys)
-
-
-def _values(task: AR) -> Tensor:
-    return FIRST_SYMBOL + task.num_keys + torch.arange(task.num_values)
-
-
-def _mixer(model: Model, block: int, kind: type[M]) -> M:
-    """The mixer of a block, which is known to be of a kind."""
-    mixer = model.layers()[block].mixer
-    assert isinstance(mixer, kind), f"block {block} holds {type(mixer).__name__}"
-    return mixer
-
-
-def _attend(attention: Attention, head: int, asks: Tensor, offers: Tensor, reads: Tensor, writes: Tensor) -> None:
-    """A head that attends from what has direction asks[i] to what has offers[i], and turns reads[j] into writes[j]."""
-    d = attention.out_proj.in_features
-    size = d // attention.heads
-    start = head * size
-    attention.qkv_proj.weight[start : start + len(asks)] = SHARP * size**0.5 * asks
-    attention.qkv_proj.weight[d + start : d + start + len(offers)] = offers
-    attention.qkv_proj.weight[2 * d + start : 2 * d + start + len(reads)] = reads
-    attention.out_proj.weight[:, start : start + len(writes)] = writes.T
-
-
-def _look_back(attention: Attention, basis: Basis, head: int = 0) -> None:
-    """Each position attends to the one before it and copies its token."""
-    _attend(attention, head, basis.position[1:], basis.position[:-1], basis.token, basis.previous)
-
-
-def _retrieve(attention: Attention, basis: Basis, head: int = 0) -> None:
-    """A token attends to the positions that saw it as the token before them."""
-    _attend(attention, head, basis.token, basis.previous, 3 * basis.token, basis.token)
 
 
 @torch.no_grad()
@@ -183,8 +112,8 @@ def direct_retriever(task: AR, seed: int, block: int, layers: int) -> Model:
     """One block goes straight from key to query; the others do nothing."""
     basis = Basis(task, seed)
     names = tuple("planted/fused_recall" if i == block else "planted/each_alone" for i in range(layers))
-    model = _bare(task, basis, names, "none")
-    _mixer(model, block, FusedRecall).out.weight.copy_(3 * torch.eye(basis.width))
+    model = bare(task, basis, names, "none")
+    mixer_of(model, block, FusedRecall).out.weight.copy_(LOUD * torch.eye(basis.width))
     return model
 
 
@@ -192,11 +121,11 @@ def direct_retriever(task: AR, seed: int, block: int, layers: int) -> Model:
 def conv_recurrence(task: AR, seed: int, mixer_name: str = "planted/recall") -> Model:
     """One block: the convolution brings the key to the position after the value, the recurrence retrieves."""
     basis = Basis(task, seed)
-    model = _bare(task, basis, (mixer_name,), "none")
-    mixer = _mixer(model, 0, PlantedRecall)
+    model = bare(task, basis, (mixer_name,), "none")
+    mixer = mixer_of(model, 0, PlantedRecall)
     mixer.conv.weight[: basis.width, 0] = 1.0  # the key, as far back as the kernel goes
     mixer.conv.weight[basis.width :, 1] = 1.0  # the value, one step less
-    mixer.out.weight.copy_(3 * torch.eye(basis.width))
+    mixer.out.weight.copy_(LOUD * torch.eye(basis.width))
     return model
 
 
@@ -204,18 +133,19 @@ def conv_recurrence(task: AR, seed: int, mixer_name: str = "planted/recall") -> 
 def memoriser(task: AR, seed: int) -> Model:
     """Sham: knows the value of each key by heart and looks at the query alone. Solves FixedMapAR."""
     basis = Basis(task, seed)
-    model = _bare(task, basis, ("planted/each_alone", "planted/each_alone"), "none")
-    _mixer(model, 1, EachAlone).out.weight.copy_(3 * basis.token[_values(task)].T @ basis.token[_keys(task)])
+    model = bare(task, basis, ("planted/each_alone", "planted/each_alone"), "none")
+    mixer_of(model, 1, EachAlone).out.weight.copy_(LOUD * basis.values.T @ basis.keys)
     return model
 
 
 @torch.no_grad()
-def position_reader(task: AR, seed: int) -> Model:
-    """Sham: copies the third value without looking at any key. Solves ThirdPairAR."""
+def position_reader(task: AR, seed: int, pair: int = 2) -> Model:
+    """Sham: copies the value of one pair, the third, without looking at any key. Solves ThirdPairAR."""
     basis = Basis(task, seed)
-    model = _bare(task, basis, ("planted/each_alone", "attention"), "learned")
-    query, third_value = basis.position[-3:-2], basis.position[6:7]
-    _attend(_mixer(model, 1, Attention), 0, query, third_value, 3 * basis.token, basis.token)
+    model = bare(task, basis, ("planted/each_alone", "attention"))
+    query, value = query_place(task), int(key_places(task)[pair]) + 1
+    asks, offers = basis.position[query : query + 1], basis.position[value : value + 1]
+    attend(mixer_of(model, 1, Attention), 0, asks, offers, LOUD * basis.token, basis.token)
     return model
 
 
@@ -223,8 +153,8 @@ def position_reader(task: AR, seed: int) -> Model:
 def position_memoriser(task: AR, seed: int) -> Model:
     """Sham: looks at the third key, whatever is asked, and knows its value by heart. Solves ThirdPairFixedMapAR."""
     basis = Basis(task, seed)
-    model = _bare(task, basis, ("attention", "planted/each_alone"), "learned")
-    query, third_key = basis.position[-3:-2], basis.position[5:6]
-    keys, values = basis.token[_keys(task)], basis.token[_values(task)]
-    _attend(_mixer(model, 0, Attention), 0, query, third_key, 3 * keys, values)
+    model = bare(task, basis, ("attention", "planted/each_alone"))
+    query, third_key = query_place(task), int(key_places(task)[2])
+    asks, offers = basis.position[query : query + 1], basis.position[third_key : third_key + 1]
+    attend(mixer_of(model, 0, Attention), 0, asks, offers, LOUD * basis.keys, basis.values)
     return model

@@ -61,14 +61,35 @@ class FusedRecall(Mixer):
         return self.out.in_features**2 + self.out.in_features
 
 
+@register("mixer", "planted/chosen_recall")
+class ChosenRecall(Mixer):
+    """The same for chosen directions: who asks, what a key offers, what is read behind it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.asks = nn.Linear(width, width, bias=False)
+        self.offers = nn.Linear(width, width, bias=False)
+        self.reads = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        offered = self.offers(x)
+        offered = torch.cat([torch.zeros_like(offered[:, :1]), offered[:, :-1]], 1)
+        past = torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).tril()
+        return self.out((torch.einsum("btd,bsd->bts", self.asks(x), offered) * past) @ self.reads(x))
+
+    def state_size(self, length: int) -> int:
+        return self.out.in_features**2 + self.out.in_features
+
+
 @register("mixer", "planted/two_routes")
 class TwoRoutes(Mixer):
     """Attention and direct recall side by side."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, heads: int = 1) -> None:
         super().__init__()
-        self.attention = Attention(width)
-        self.recall = FusedRecall(width)
+        self.attention = Attention(width, heads=heads)
+        self.recall = ChosenRecall(width)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.attention(x) + self.recall(x)
@@ -113,7 +134,7 @@ class EachAlone(Mixer):
 
 @register("architecture", "planted/pattern")
 class PlantedPattern(Architecture):
-    """Bare blocks: no norm, no MLP, one named mixer per layer."""
+    """Bare blocks: no norm, one named mixer per layer, an MLP where they are asked for."""
 
     mixers: tuple[str, ...]
     """Of the layers, in order."""
@@ -123,8 +144,11 @@ class PlantedPattern(Architecture):
     """How many positions back a planted mixer looks."""
     short_conv: int = 0
     """Kernel of a convolution in front of each mixer; 0 for none."""
+    mlp: bool = False
+    """Whether an MLP follows each mixer."""
 
     def layer(self, index: int) -> LayerSpec:
         name = self.mixers[index]
-        options = {"attention": {"heads": self.heads}, "planted/lag": {"lag": self.lag}}.get(name, {})
-        return LayerSpec(mixer=name, mlp=False, norm="none", options=options, short_conv=self.short_conv)
+        heads = {"heads": self.heads}
+        options = {"attention": heads, "planted/two_routes": heads, "planted/lag": {"lag": self.lag}}.get(name, {})
+        return LayerSpec(mixer=name, mlp=self.mlp, norm="none", options=options, short_conv=self.short_conv)
