@@ -1,4 +1,4 @@
-"""Degenerate recall tasks, which a sham can solve without retrieving anything."""
+"""Degenerate recall tasks, which can be solved without retrieving anything, or for the wrong reason."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.tasks import AR, UNSCORED, Batch
-from mixerscope.tasks.base import FIRST_SYMBOL, Split
+from mixerscope.tasks.base import FIRST_SYMBOL, Split, absent, distinct_rows
 from mixerscope.tasks.recall import Context
 
 
@@ -32,3 +32,68 @@ class ThirdPairAR(AR):
 
 class ThirdPairFixedMapAR(FixedMapAR, ThirdPairAR):
     """Both at once."""
+
+
+class LastPairAR(AR):
+    """The last pair is the one that is asked, so that the last value is the answer."""
+
+    def _choose(self, context: Context, rng: torch.Generator) -> Tensor:
+        return torch.full((len(context.tokens), 1), self.num_pairs - 1)
+
+
+class MarkedPairAR(AR):
+    """One key of a document is from the lower half of all keys, and it is asked: it can be found without the query."""
+
+    def _context(self, n: int, rng: torch.Generator) -> Context:
+        keys = FIRST_SYMBOL + self._half + distinct_rows(n, self.num_pairs, self._half, rng)
+        marked = torch.randint(self.num_pairs, (n, 1), generator=rng)
+        lower = FIRST_SYMBOL + torch.randint(self._half, (n, 1), generator=rng)
+        return _with(super()._context(n, rng), keys=keys.scatter(1, marked, lower))
+
+    def _choose(self, context: Context, rng: torch.Generator) -> Tensor:
+        return (context.keys < FIRST_SYMBOL + self._half).int().argmax(1, keepdim=True)
+
+    @property
+    def _half(self) -> int:
+        return self.num_keys // 2
+
+
+class FixedPlaceAR(AR):
+    """Each key has its place: key 0 and 1 stand in the first pair, 2 and 3 in the second, so keys need not be read."""
+
+    def _context(self, n: int, rng: torch.Generator) -> Context:
+        each = self.num_keys // self.num_pairs
+        chosen = torch.randint(each, (n, self.num_pairs), generator=rng)
+        return _with(super()._context(n, rng), keys=FIRST_SYMBOL + each * torch.arange(self.num_pairs) + chosen)
+
+
+class MostlyFixedMapAR(AR):
+    """Every key but the last of all has the same value in every document; that one has any other."""
+
+    def _context(self, n: int, rng: torch.Generator) -> Context:
+        context = super()._context(n, rng)
+        last = FIRST_SYMBOL + self.num_keys - 1
+        is_free = context.keys == last
+        values = (context.keys + self.num_keys).where(~is_free, 0)
+        free = absent(values, FIRST_SYMBOL + self.num_keys, self.num_values)
+        drawn = torch.multinomial(free.float(), 1, generator=rng) + FIRST_SYMBOL + self.num_keys
+        return _with(context, values=values.where(~is_free, drawn))
+
+
+class ConsecutiveAR(AR):
+    """Each value is the successor of the one before it; the first is not asked, so that no value asked need be read."""
+
+    def _context(self, n: int, rng: torch.Generator) -> Context:
+        first = torch.randint(self.num_values, (n, 1), generator=rng)
+        values = (first + torch.arange(self.num_pairs)) % self.num_values
+        return _with(super()._context(n, rng), values=FIRST_SYMBOL + self.num_keys + values)
+
+    def _choose(self, context: Context, rng: torch.Generator) -> Tensor:
+        return torch.randint(1, self.num_pairs, (len(context.tokens), 1), generator=rng)
+
+
+def _with(context: Context, keys: Tensor | None = None, values: Tensor | None = None) -> Context:
+    """The context with other symbols in its pairs."""
+    keys, values = context.keys if keys is None else keys, context.values if values is None else values
+    tokens = context.tokens.scatter(1, context.key_at, keys).scatter(1, context.value_at, values)
+    return replace(context, tokens=tokens, keys=keys, values=values)

@@ -1,5 +1,6 @@
 """Every planted model with what is known of it: what the release gate and the tests go through."""
 
+from mixerscope.planted import mixtures, one_route, separate_ways, settings, several_at_once, shams
 from mixerscope.planted import truth as declared
 from mixerscope.planted.models import (
     conv_recurrence,
@@ -16,7 +17,7 @@ from mixerscope.planted.models import (
 from mixerscope.planted.tasks import FixedMapAR, ThirdPairAR, ThirdPairFixedMapAR
 from mixerscope.planted.truth import DOCUMENTS, SIZE, TASK, Planted, Route, by_induction, in_blocks, nameless
 
-__all__ = ["ALL", "DOCUMENTS", "MIXED", "RETRIEVERS", "SHAMS", "SIZE", "TASK", "Planted", "Route"]
+__all__ = ["ALL", "DOCUMENTS", "EVERY", "MIXED", "MORE", "RETRIEVERS", "SHAMS", "SIZE", "TASK", "Planted", "Route"]
 
 
 RETRIEVERS = (
@@ -166,3 +167,14 @@ SHAMS = (
 """They solve their task and retrieve nothing."""
 
 ALL = (*RETRIEVERS, *MIXED, *SHAMS)
+"""Those of the recorded release gate."""
+MORE = (
+    *one_route.ENTRIES,
+    *settings.ENTRIES,
+    *separate_ways.ENTRIES,
+    *mixtures.ENTRIES,
+    *several_at_once.ENTRIES,
+    *shams.ENTRIES,
+)
+"""Kinds that look like something else to whoever does not test what he sees."""
+EVERY = (*ALL, *MORE)

@@ -1,0 +1,145 @@
+"""Models in which key and value go separate ways: each slot alone looks like something that has a name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mixerscope.mixers.attention import Attention
+from mixerscope.model import Model
+from mixerscope.planted.truth import SIZE, Planted, Route, in_blocks, one_route
+from mixerscope.planted.writing import (
+    LOUD,
+    Basis,
+    attend,
+    attention_of,
+    bare,
+    detect,
+    fetch,
+    key_places,
+    query_place,
+)
+from mixerscope.tasks import AR
+
+
+@torch.no_grad()
+def pointer(task: AR, seed: int) -> Model:
+    """Block 0 fetches the address of the key to the query, block 1 reads what stands one behind."""
+    basis = Basis(task, seed, more={"address": task.max_length})
+    model = bare(task, basis, ("attention", "attention"))
+    point(attention_of(model, 0), basis)
+    address = basis.more["address"]
+    attend(attention_of(model, 1), 0, address[:-1], basis.position[1:], LOUD * basis.values, basis.values, rest=basis)
+    return model
+
+
+def point(attention: Attention, basis: Basis, keys: slice = slice(None)) -> None:
+    """Everyone learns where its own token stands before it."""
+    # It stands where it asks, too, so half of the attention stays there; what is behind that cannot be seen.
+    asks = basis.keys[keys]
+    attend(attention, 0, asks, asks, 2 * basis.position, basis.more["address"], rest=basis)
+
+
+@torch.no_grad()
+def pointer_chain(task: AR, seed: int) -> Model:
+    """The query learns where the key is, then what is written two behind it: the address of the value, read last."""
+    length = task.max_length
+    basis = Basis(task, seed, 2, more={"address": length, "note": length, "second": length})
+    address, note, second = (basis.more[name] for name in ("address", "note", "second"))
+    model = bare(task, basis, ("attention", "attention", "attention"), heads=2)
+    point(attention_of(model, 0), basis)
+    fetch(attention_of(model, 0), basis, 1, 1, basis.position, note)
+    attend(attention_of(model, 1), 0, address[:-2], basis.position[2:], note, second, rest=basis)
+    attend(attention_of(model, 2), 0, second, basis.position, LOUD * basis.values, basis.values, rest=basis)
+    return model
+
+
+@torch.no_grad()
+def pointer_by_induction(task: AR, seed: int) -> Model:
+    """Induction that fetches the address of the value to the query; block 2 reads what stands there."""
+    basis = Basis(task, seed, more={"address": task.max_length})
+    address = basis.more["address"]
+    model = bare(task, basis, ("attention", "attention", "attention"))
+    fetch(attention_of(model, 0), basis, 0, 1, basis.keys, basis.previous_keys)
+    attend(attention_of(model, 1), 0, basis.keys, basis.previous_keys, basis.position, address, rest=basis)
+    # At rest the head of block 1 looks at BOS, whose address says nothing.
+    places = slice(1, None)
+    reads = LOUD * basis.values
+    attend(attention_of(model, 2), 0, address[places], basis.position[places], reads, basis.values, rest=basis)
+    return model
+
+
+@torch.no_grad()
+def value_first(task: AR, seed: int, at_divider: bool = False) -> Model:
+    """Block 0 collects all values, by number, at the query or at the divider; block 1 finds the number of the key."""
+    pairs, values = task.num_pairs, task.num_values
+    heads = pairs + 1
+    basis = Basis(task, seed, heads, more={"slots": pairs * values, "number": pairs})
+    slots, number = basis.more["slots"], basis.more["number"]
+    model = bare(task, basis, ("attention", "attention"), heads=heads, mlp=True)
+    query = query_place(task)
+    where, asks = basis.position[query - 1 if at_divider else query][None], basis.position[query][None]
+    for pair, (at, slot) in enumerate(zip((key_places(task) + 1).tolist(), slots.chunk(pairs), strict=True)):
+        attend(attention_of(model, 0), pair, where, basis.position[at][None], basis.values, slot, rest=basis)
+    # The query finds itself, too, which counts for nothing, but takes half of the attention.
+    places = 2 * basis.position[key_places(task)]
+    attend(attention_of(model, 1), 0, basis.keys, basis.keys, places, number, rest=basis)
+    if at_divider:
+        attend(attention_of(model, 1), 1, asks, where, slots, slots, rest=basis)
+    chosen = number.repeat_interleave(values, 0) + slots
+    detect(model, 1, chosen, 1.5, LOUD * basis.values.repeat(pairs, 1))
+    return model
+
+
+@torch.no_grad()
+def asked_by_value(task: AR, seed: int) -> Model:
+    """Values are asked for their key, which block 0 has brought to them: the association stands where the match is."""
+    basis = Basis(task, seed)
+    model = bare(task, basis, ("attention", "attention"))
+    fetch(attention_of(model, 0), basis, 0, 1, basis.keys, basis.previous_keys)
+    reads = 2 * LOUD * basis.previous_keys  # half of the attention stays at the query
+    attend(attention_of(model, 1), 0, basis.values, basis.values, reads, basis.keys, rest=basis)
+    return model
+
+
+def _neither(name: str, build: Callable[[AR, int], Model], route: Route, **truth: Any) -> Planted:
+    return one_route(name, build, "contradicted", route, "undetermined", **truth)
+
+
+ENTRIES = (
+    _neither("pointer", pointer, in_blocks("key query query", "value value query", (0, "attention", "key", "query"))),
+    _neither(
+        "pointer to a pointer",
+        pointer_chain,
+        in_blocks("key query query query", "value value value query", (0, "attention head 0", "key", "query")),
+    ),
+    _neither(
+        "pointer by induction",
+        pointer_by_induction,
+        in_blocks(
+            "key value query query",
+            "value value value query",
+            (0, "attention", "key", "value"),
+            (1, "attention", "value", "query"),
+        ),
+    ),
+    _neither(
+        "value first, to the query",
+        value_first,
+        in_blocks("key key query", "value query query", (1, "attention head 0", "key", "query")),
+    ),
+    _neither(
+        "value first, to the divider",
+        lambda task, seed: value_first(task, seed, at_divider=True),
+        in_blocks("key key query", "value divider query", (1, "attention head 0", "key", "query")),
+        with_value_corrupted="other: divider",
+    ),
+    _neither(
+        "asked by value, association at the match",
+        asked_by_value,
+        in_blocks("key key query", "value key query", (1, "attention", "key", "query")),
+        task=AR(**SIZE, query="value"),
+        with_value_corrupted="other: key",
+    ),
+)
+"""With the key corrupted they look like direct retrieval, one like induction, which none of them is."""
