@@ -137,8 +137,8 @@ def test_counterfactuals_are_followed_by_a_model_that_retrieves():
     proof = prove(direct_retriever(TASK, 0, block=0, layers=2), PAIRS, "query")
     assert [followed.kind for followed in proof.followed] == ["query", "swap-keys", "value"]
     for followed in proof.followed:
-        assert followed.counts.sum() > 10
-        assert followed.right[followed.counts].all()
+        assert len(followed.right) > 500
+        assert followed.right.all()
 
 
 def test_documents_that_are_longer_than_learned_positions_are_not_tried():

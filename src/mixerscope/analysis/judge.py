@@ -157,30 +157,28 @@ class _Case:
         return self._unnamed(UNDETERMINED, f"{have} documents are too few (needed: {need})")
 
     def _follows(self) -> Verdict | None:
-        """Counterfactuals: the answer must be the one that the task predicts."""
-        needed = self.rules.follows * self.accuracy.value
-        failed: list[Test] = []
+        """Counterfactuals: the answer must be the one that the task predicts, as often as any is right."""
+        worst: tuple[float, str, Estimate, float] | None = None
         for followed in self.proof.followed if self.proof else ():
-            answered = followed.right[followed.counts]
             name = f"follows: {followed.kind}"
-            if len(answered) < self.rules.min_documents:
-                self.tests.append(Test(name, None, about=f"{len(answered)} documents can be changed so"))
+            if len(followed.right) < self.rules.min_documents:
+                self.tests.append(Test(name, None, about=f"{len(followed.right)} documents can be changed so"))
                 continue
-            share = proportion_estimate(answered)
+            share, usual = proportion_estimate(followed.right), float(followed.before.double().mean())
+            needed = self.rules.follows * usual
             about = "changed documents that are answered as the task predicts"
             self.tests.append(Test(name, share.low > needed, share, needed, about))
-            if not share.low > needed:
-                failed.append(self.tests[-1])
-        if not failed:
+            if not share.low > needed and (worst is None or share.value < worst[0]):
+                worst = share.value, followed.kind, share, usual
+        if worst is None:
             return None
-        worst = min(failed, key=lambda test: test.margin)
-        assert worst.value is not None, "it was measured"
-        kind = worst.name.removeprefix("follows: ")
-        return self._unnamed(
-            NOT_RETRIEVAL,
-            f"{percent(self.accuracy.value)} of the documents are answered, but when the {kind} is changed the answer"
-            f" follows in {interval(worst.value)} only (needed: all of the interval above {needed:.2f})",
+        _, kind, share, usual = worst
+        reason = (
+            f"{percent(usual)} of the documents are answered, but the answer follows in {interval(share)} only when"
+            f" they are changed ({kind})"
         )
+        # Half of them is a mixture of answers that follow and answers that come from elsewhere.
+        return self._unnamed(NOT_RETRIEVAL if share.high < usual / 2 else UNDETERMINED, reason)
 
     def _reads(self) -> Verdict | None:
         """A model that uses a token loses answers when it is changed."""
@@ -356,7 +354,7 @@ class _Case:
             name = f"robust: {variant.name}"
             tried = self.proof.route(self.slot, path, variant.name) if self.proof else None
             accuracy = proportion_estimate(variant.right) if len(variant.right) else None
-            needed = max(variant.guessing, self.rules.follows * self.accuracy.value)
+            needed = max(variant.guessing, self.rules.solves * self.accuracy.value)
             if accuracy is None or not accuracy.low > needed or tried is None:
                 answers = variant.reason or (accuracy and f"{percent(accuracy.value)} of these are answered")
                 self.tests.append(Test(name, None, about=answers or "not tried with this route"))

@@ -32,8 +32,10 @@ class Rules(Spec):
     names: float = Field(default=0.9, gt=0, lt=1)
     """Share of the documents, interval included, that must take a route for it to have a name, and in which key and
     value must meet where it says. A majority is a mixture."""
-    follows: float = Field(default=0.8, gt=0, lt=1)
+    follows: float = Field(default=0.9, gt=0, lt=1)
     """Share of counterfactual documents, as a part of the model's accuracy, that must be answered as predicted."""
+    solves: float = Field(default=0.8, gt=0, lt=1)
+    """The same of documents of another size: where fewer are answered, nothing is asked of their route."""
     robust: float = Field(default=0.8, gt=0, lt=1)
     """Share of the documents of another size, where the model solves those, that must take the same route."""
     reads: float = Field(default=0.2, gt=0, lt=1)

@@ -39,13 +39,13 @@ class TestedRoute:
 
 @dataclass(frozen=True, eq=False)
 class Followed:
-    """Counterfactual documents whose answer the task predicts."""
+    """Counterfactual documents whose answer the task predicts, of fresh ones that could be changed so."""
 
     kind: str
-    counts: Tensor
-    """[n] whether the document could be changed so and was answered rightly before."""
+    before: Tensor
+    """[n] whether the document was answered rightly before it was changed."""
     right: Tensor
-    """[n] whether the changed document is answered as predicted."""
+    """[n] whether the changed one is answered as predicted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class Proof(Frames):
             for name, shares in (("sufficient", route.sufficient), ("necessary", route.necessary)):
                 yield _row(f"{test}, {name}", route.on, shares[route.gap] > 0.5)
         for followed in self.followed:
-            yield _row(f"follows: {followed.kind}", USUAL, followed.right[followed.counts])
+            yield _row(f"follows: {followed.kind}", USUAL, followed.right)
         for variant in self.variants:
             yield _row("answers", variant.name, variant.right)
 

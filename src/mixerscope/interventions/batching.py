@@ -8,6 +8,7 @@ from torch import nn
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.model import Model
 from mixerscope.model.backbone import MLP_RATIO
+from mixerscope.tasks import Batch
 
 ROWS_ON_CPU = 64
 """More leaves the processor's cache and is slower."""
@@ -29,11 +30,12 @@ def device_of(model: nn.Module) -> torch.device:
     return next((weight.device for weight in model.parameters()), torch.device("cpu"))
 
 
-def batching(model: nn.Module, pairs: Pairs, documents: int, models: int = 1) -> Batching:
+def batching(model: nn.Module, pairs: Pairs | Batch, documents: int, models: int = 1) -> Batching:
     """For this many models of one shape; `documents` is what a CPU, or a module of unknown size, takes at once."""
+    tokens = pairs.tokens if isinstance(pairs, Batch) else pairs.original.tokens
     if device_of(model).type == "cpu" or not isinstance(model, Model):
         return Batching(documents, ROWS_ON_CPU)
-    widest = pairs.original.tokens.shape[1] * MLP_RATIO * model.spec.width
+    widest = tokens.shape[1] * MLP_RATIO * model.spec.width
     symbols = model.token_embedding.num_embeddings
     number = model.token_embedding.weight.element_size() * models
     rows = max(1, min(WIDEST_BYTES // (number * widest), LOGIT_BYTES // (number * symbols)))

@@ -8,7 +8,7 @@ from mixerscope.analysis import Rules, hypotheses
 from mixerscope.artifacts import Artifact
 from mixerscope.artifacts.effects import EffectTable
 from mixerscope.artifacts.proof import Proof
-from mixerscope.interventions.prove import Route, other_sizes, prove_cohort
+from mixerscope.interventions.prove import FRESH, Route, other_sizes, prove_cohort
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Result, Stage, Trained
 
@@ -21,6 +21,8 @@ class Prove(Stage):
 
     rules: Rules = Rules()
     """By which the grid proposes routes; every route that some documents take at each station is tested."""
+    fresh_documents: NonNegativeInt = FRESH
+    """Documents that are changed into counterfactuals whose answer the task predicts."""
     other_documents: NonNegativeInt = 128
     """Documents of another size than those of training, to see whether the route stays; none to leave that out."""
 
@@ -30,7 +32,7 @@ class Prove(Stage):
         proposed = [hypotheses(trained.read(i, "patch", EffectTable), self.rules) for i in range(len(trained))]
         routes = [[Route(slot, path) for slot, path in own] for own in proposed]
         variants = other_sizes(pairs, patch, self.other_documents)
-        proofs = prove_cohort(trained.models, pairs, routes, variants, patch.batch_documents)
+        proofs = prove_cohort(trained.models, pairs, routes, variants, patch.batch_documents, self.fresh_documents)
         trained.progress(1, 1)
         return [Done((proof,), documents=pairs.sha256()) for proof in proofs]
 
