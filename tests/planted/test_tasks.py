@@ -30,8 +30,8 @@ TASKS = (
 )
 
 
-def drawn(kind: type[AR], documents: int = 300) -> Batch:
-    return kind(**SIZE).sample(documents, stream(0, "degenerate"))
+def drawn(kind: type[AR], documents: int = 300, **fields: int) -> Batch:
+    return kind(**{**SIZE, **fields}).sample(documents, stream(0, "degenerate"))
 
 
 def pairs(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -62,6 +62,15 @@ def test_the_marked_key_alone_is_from_the_lower_half_and_is_asked():
     assert ((keys < 4).sum(1) == 1).all()
     assert (token_at(batch, "query") < FIRST_SYMBOL + 4).all()
     assert set(batch.labels["pair"].tolist()) == {0, 1, 2, 3}
+
+
+def test_marked_documents_may_be_longer_as_long_as_there_are_keys_without_the_mark():
+    batch = drawn(MarkedPairAR, num_pairs=5)
+    keys = batch.tokens[:, 1:11:2] - FIRST_SYMBOL
+    assert ((keys < 4).sum(1) == 1).all()
+    assert (keys.sort(1).values.diff(dim=1) > 0).all()
+    with pytest.raises(ValueError, match="num_pairs = 6 needs 5 keys that are not marked, but of num_keys = 8 only 4"):
+        MarkedPairAR(num_pairs=6, num_keys=8, num_values=8)
 
 
 def test_every_key_has_its_place():

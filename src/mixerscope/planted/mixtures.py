@@ -181,7 +181,7 @@ ENTRIES = (
         "mixture",
         # Half are found, and of the rest a quarter is guessed.
         in_blocks("key value query", "value value query", fraction=0.8, value_alone=IN_ALL),
-        also=("not learned", "not retrieval"),
+        also=("not learned",),
         accuracy=(0.52, 0.73),
         follows={"query": 0.625, "swap-keys": 0.625, "value": 0.625},
     ),

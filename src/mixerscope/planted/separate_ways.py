@@ -102,8 +102,10 @@ def asked_by_value(task: AR, seed: int) -> Model:
     return model
 
 
-def _neither(name: str, build: Callable[[AR, int], Model], route: Route, **truth: Any) -> Planted:
-    return one_route(name, build, "contradicted", route, "undetermined", **truth)
+def _neither(
+    name: str, build: Callable[[AR, int], Model], route: Route, described: tuple[str, ...] = (), **truth: Any
+) -> Planted:
+    return one_route(name, build, "contradicted", route, "undetermined", *described, **truth)
 
 
 ENTRIES = (
@@ -132,6 +134,7 @@ ENTRIES = (
         "value first, to the divider",
         lambda task, seed: value_first(task, seed, at_divider=True),
         in_blocks("key key query", "value divider query", (1, "attention head 0", "key", "query")),
+        described=("other: value by value → divider → query",),
         with_value_corrupted="other: divider",
     ),
     _neither(
@@ -139,6 +142,7 @@ ENTRIES = (
         asked_by_value,
         in_blocks("key key query", "value key query", (1, "attention", "key", "query")),
         task=AR(**SIZE, query="value"),
+        described=("other: value by value → key → query",),
         with_value_corrupted="other: key",
     ),
 )

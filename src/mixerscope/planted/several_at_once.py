@@ -104,7 +104,6 @@ ENTRIES = (
             key_alone=NOT_NEEDED,
             value_alone=IN_NONE,
         ),
-        with_value_corrupted="undetermined",
     ),
     nameless(
         "the last step twice",
@@ -113,7 +112,6 @@ ENTRIES = (
         # Where they disagree, the louder one wins.
         in_blocks("key value query query", "value value query query", key_alone=NOT_NEEDED),
         in_blocks("key value value query", "value value value query", key_alone=NOT_NEEDED, value_alone=IN_NONE),
-        with_value_corrupted="undetermined",
     ),
     nameless(
         "three copies, each of them enough",

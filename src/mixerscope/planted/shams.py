@@ -118,7 +118,7 @@ ENTRIES = (
         query_blind,
         "no retrieval",
         also=REFUSED,
-        task=MarkedPairAR(**SIZE),
+        task=MarkedPairAR(num_pairs=4, num_keys=16, num_values=8),
         reads=("key", "value"),
         follows={"query": 0.0},
     ),

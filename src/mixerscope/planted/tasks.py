@@ -1,8 +1,10 @@
 """Degenerate recall tasks, which can be solved without retrieving anything, or for the wrong reason."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
+from pydantic import model_validator
 from torch import Tensor
 
 from mixerscope.tasks import AR, UNSCORED, Batch
@@ -44,17 +46,28 @@ class LastPairAR(AR):
 class MarkedPairAR(AR):
     """One key of a document is from the lower half of all keys, and it is asked: it can be found without the query."""
 
+    @model_validator(mode="after")
+    def _has_unmarked_keys(self) -> Any:
+        if self.num_pairs - 1 > self._half:
+            raise ValueError(
+                f"num_pairs = {self.num_pairs} needs {self.num_pairs - 1} keys that are not marked,"
+                f" but of num_keys = {self.num_keys} only {self._half} are"
+            )
+        return self
+
     def _context(self, n: int, rng: torch.Generator) -> Context:
-        keys = FIRST_SYMBOL + self._half + distinct_rows(n, self.num_pairs, self._half, rng)
-        marked = torch.randint(self.num_pairs, (n, 1), generator=rng)
-        lower = FIRST_SYMBOL + torch.randint(self._half, (n, 1), generator=rng)
-        return _with(super()._context(n, rng), keys=keys.scatter(1, marked, lower))
+        upper = self._half + distinct_rows(n, self.num_pairs - 1, self._half, rng)
+        lower = torch.randint(self._half, (n, 1), generator=rng)
+        order = torch.rand(n, self.num_pairs, generator=rng).argsort(1)
+        keys = torch.cat([lower, upper], 1).gather(1, order)
+        return _with(super()._context(n, rng), keys=FIRST_SYMBOL + keys)
 
     def _choose(self, context: Context, rng: torch.Generator) -> Tensor:
         return (context.keys < FIRST_SYMBOL + self._half).int().argmax(1, keepdim=True)
 
     @property
     def _half(self) -> int:
+        # Of an odd number the one too many is never drawn.
         return self.num_keys // 2
 
 

@@ -119,6 +119,13 @@ class Planted:
     def expected(self, slot: str) -> str:
         return self.mechanism if slot == "key" else self.with_value_corrupted
 
+    def accepts(self, slot: str, mechanism: str) -> bool:
+        """Whether a verdict on a slot is no mistake. One on the value may refuse a name where one on the key may."""
+        if slot == "key":
+            return mechanism in self.acceptable
+        refusals = {name for names in UNNAMED.values() for name in names}
+        return mechanism == self.with_value_corrupted or mechanism in refusals.intersection(self.acceptable)
+
 
 def one_route(
     name: str, build: Callable[[AR, int], Model], mechanism: str, route: Route, *also: str, **truth: Any
