@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from mixerscope import InitRule, Mixer, Move, Site
+from mixerscope import InitRule, Mixer, Mover, Site
 
 
 class Decay(Mixer):
     """Per-channel exponential moving average behind a gate."""
 
     equation = "h_t = a h_{t-1} + (1 - a) x_t;  y_t = h_t * sigmoid(W x_t + b)"
-    moves = (Move("moving average", "average_out"),)
+    movers = (Mover("moving average", "average_out"),)
 
     def __init__(self, width: int, *, start: float = 0.0) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from mixerscope.registry import ARCHITECTURES, OBJECTIVES, STAGES, TASKS
 from mixerscope.spec import LayerSpec, ModelSpec, RunSpec, TrainSpec
 
 NAMES = """
-AR ATR Batch Cell Done Edge EffectTable Impossible InitRule JsonArtifact MQAR Machine Mechanism Mixer Model Move
+AR ATR Batch Cell Done Edge EffectTable Impossible InitRule JsonArtifact MQAR Machine Mechanism Mixer Model Mover
 NGram Objective PairSettings Pairs Reads Rules Result RunSpec SelectiveCopy Site Stage Sweep Task
 Trained UNSCORED Verdict
 activations adapt adapt_hf attribution_patching boundary_sites build_model check_model edit effect_table interchange

@@ -29,7 +29,7 @@ from mixerscope.interventions import verdict as verdict
 from mixerscope.machine import Machine as Machine
 from mixerscope.mixers import InitRule as InitRule
 from mixerscope.mixers import Mixer as Mixer
-from mixerscope.mixers import Move as Move
+from mixerscope.mixers import Mover as Mover
 from mixerscope.model import Model as Model
 from mixerscope.model import build_model as build_model
 from mixerscope.registry import register as register

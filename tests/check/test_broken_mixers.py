@@ -6,7 +6,7 @@ from torch import nn
 
 from mixerscope.check import check_mixer
 from mixerscope.errors import UserError
-from mixerscope.mixers import Mixer, Move
+from mixerscope.mixers import Mixer, Mover
 from mixerscope.randomness import construction
 from mixerscope.sites import Site
 
@@ -14,7 +14,7 @@ from mixerscope.sites import Site
 class Sound(Mixer):
     """A running sum of a projection: small, and right. Each broken mixer below spoils one thing."""
 
-    moves = (Move("running sum", "total"),)
+    movers = (Mover("running sum", "total"),)
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -111,12 +111,12 @@ class SitesAcrossPositions(Sound):
         return self.total(self.value(self.proj(x).flip(1)).flip(1).cumsum(1))
 
 
-class WrongMove(Sound):
-    moves = (Move("scan", "scan_out"),)
+class WrongMover(Sound):
+    movers = (Mover("scan", "scan_out"),)
 
 
-class MovesOutOfOrder(Sound):
-    moves = (Move("running sum", "total"), Move("projection", "value"))
+class MoversOutOfOrder(Sound):
+    movers = (Mover("running sum", "total"), Mover("projection", "value"))
 
 
 class BreaksVmap(Sound):
@@ -221,8 +221,8 @@ def test_the_sound_one_passes():
         (SiteWithOtherHeads, "sites_fire", "'value' holds [2, 7, 16], expected [document = 2, position = 7, head = 4"),
         (SiteChangesPath, "sites_identity", "'value' held changed the output"),
         (SitesAcrossPositions, "sites_noise", "moved an earlier output"),
-        (WrongMove, "moves", "'scan_out', which the mixer does not have"),
-        (MovesOutOfOrder, "moves", "fire in the order"),
+        (WrongMover, "movers", "'scan_out', which the mixer does not have"),
+        (MoversOutOfOrder, "movers", "fire in the order"),
         (BreaksVmap, "cohort", "vmap"),
         (BranchesOnData, "cohort", ".item()"),
         (HiddenWeights, "state_dict", "not in the state dict"),

@@ -48,7 +48,7 @@ def test_registered(name):
     mixer = MIXERS.load(name)
     assert mixer.equation
     assert mixer.paper
-    assert mixer.moves
+    assert mixer.movers
 
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=lambda value: str(value))

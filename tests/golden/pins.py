@@ -133,7 +133,7 @@ def mixer_pins(name: str) -> Pinned:
                 "fresh_output": numbers(fresh(documents)),
                 "fresh_weights": weights(fresh),
                 "sites": {site: mean_abs(values) for site, values in activations.items()},
-                "moves": {move.component: move.site for move in stirred.moves},
+                "moves": {mover.component: mover.site for mover in stirred.movers},
             }
     return Pinned(f"mixer {name}", cls.__name__, cls.revision, cases)
 

@@ -76,7 +76,7 @@ def test_the_device_refuses_what_a_gpu_refuses():
 @pytest.mark.parametrize("architecture", ["attention", "mamba", "deltanet", "hyena"])
 def test_a_grid_elsewhere_is_the_grid_here(architecture: str):
     models = [make(architecture, seed) for seed in range(2)]
-    sites = ["embed", "blocks.0.mixer_in", f"blocks.1.{models[0].layers()[1].moves()[-1].site}"]
+    sites = ["embed", "blocks.0.mixer_in", f"blocks.1.{models[0].layers()[1].movers()[-1].site}"]
     edits = list(EDITS) if architecture == "attention" else ["swap"]
     pairs = Pairs(PAIRS.original, {"key": PAIRS.corrupted["key"]})
     plan = plan_grid(models[0], pairs, sites, ["key", "value&query", "pos:2"], ["restore"], edits)

@@ -27,6 +27,6 @@ def test_the_self_test_holds_and_every_site_is_measured(name, stir):
             parameter += stir * torch.randn(parameter.shape, generator=rng, dtype=parameter.dtype)
     grid = interchange(model, pairs)
     sites = {cell.site for cell in grid.cells}
-    inner = {f"blocks.0.mixer.{move.site}" for move in model.layers()[0].mixer.moves}
+    inner = {f"blocks.0.mixer.{mover.site}" for mover in model.layers()[0].mixer.movers}
     assert sites >= inner | {"blocks.0.short_conv_out", "blocks.1.short_conv_out"}
     assert all(measured.effects.logit.isfinite().all() for measured in grid.cells.values())

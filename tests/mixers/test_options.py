@@ -105,12 +105,12 @@ def test_without_a_convolution_its_sites_weights_and_move_are_gone(name):
     full, bare = build(name, 8), build(name, 8, d_conv=0)
     assert set(named_sites(full)) - set(named_sites(bare)) == {"conv_in", "conv_out"}
     assert not [key for key in bare.state_dict() if key.startswith("conv")]
-    assert [move.component for move in full.moves][1:] == [move.component for move in bare.moves]
+    assert [mover.component for mover in full.movers][1:] == [mover.component for mover in bare.movers]
 
 
 def test_the_long_kernel_names_its_move():
-    assert [move.component for move in build("base_conv", 4, kernel="long").moves] == ["long convolution"]
-    assert [move.component for move in build("base_conv", 4).moves] == ["short convolution"]
+    assert [mover.component for mover in build("base_conv", 4, kernel="long").movers] == ["long convolution"]
+    assert [mover.component for mover in build("base_conv", 4).movers] == ["short convolution"]
 
 
 @pytest.mark.parametrize(

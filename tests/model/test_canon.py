@@ -68,8 +68,11 @@ def test_a_kernel_below_zero_is_refused():
 
 def test_the_block_names_it_before_the_parts_of_the_mixer():
     inner = [("short convolution", "mixer.conv_out"), ("state space recurrence", "mixer.scan_out")]
-    assert [(move.component, move.site) for move in model(0, "mamba2").blocks[0].moves()] == inner
+    assert [(mover.component, mover.site) for mover in model(0, "mamba2").blocks[0].movers()] == inner
     canon = model(2, "mamba2")
-    moves = canon.blocks[0].moves()
-    assert [(move.component, move.site) for move in moves] == [("block short convolution", "short_conv_out"), *inner]
-    assert {f"blocks.0.{move.site}" for move in moves} <= set(named_sites(canon))
+    movers = canon.blocks[0].movers()
+    assert [(mover.component, mover.site) for mover in movers] == [
+        ("block short convolution", "short_conv_out"),
+        *inner,
+    ]
+    assert {f"blocks.0.{mover.site}" for mover in movers} <= set(named_sites(canon))

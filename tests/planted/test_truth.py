@@ -105,7 +105,7 @@ def test_each_declared_part_carries_the_key(planted: Planted):
         for block, component, _, target in planted.moves:
             name, _, head = component.partition(" head ")
             layer = found.model.layers()[block]
-            sites = {move.component: move.site for move in layer.moves()}
+            sites = {mover.component: mover.site for mover in layer.movers()}
             sites.setdefault(type(layer.mixer).__name__, "mixer_out")
             back = found.restored("key", f"blocks.{block}.{sites[name]}", target, int(head) if head else None)
             assert back.equal(found.lost("key")), component

@@ -32,7 +32,7 @@ PROPERTIES: dict[str, Property] = {
     "sites_fire": sites.sites_fire,
     "sites_identity": sites.sites_identity,
     "sites_noise": sites.sites_noise,
-    "moves": sites.moves,
+    "movers": sites.movers,
     "step": stepping.step,
     "carried_state": stepping.carried_state,
     "state_size": stepping.state_size,

@@ -57,13 +57,13 @@ def sites_noise(subject: Subject) -> str:
     return f"{len(named_sites(mixer))} sites"
 
 
-def moves(subject: Subject) -> str:
+def movers(subject: Subject) -> str:
     """The parts said to move information name sites of the mixer, in the order in which they fire."""
     mixer, x = subject.build(), subject.documents(2, 7)
     sites = named_sites(mixer)
-    for move in mixer.moves:
-        demand(move.site in sites, f"{move.component!r} names the site {move.site!r}, which the mixer does not have")
-    declared = [move.site for move in mixer.moves]
+    for mover in mixer.movers:
+        demand(mover.site in sites, f"{mover.component!r} names the site {mover.site!r}, which the mixer does not have")
+    declared = [mover.site for mover in mixer.movers]
     fired: list[str] = []
 
     def note(name: str) -> Tap:
@@ -75,5 +75,5 @@ def moves(subject: Subject) -> str:
 
     with edit(mixer, {name: note(name) for name in declared}), torch.no_grad():
         mixer(x)
-    demand(fired == declared, f"the moves are declared in the order {declared}, but fire in the order {fired}")
-    return " -> ".join(move.component for move in mixer.moves) or "none declared"
+    demand(fired == declared, f"the movers are declared in the order {declared}, but fire in the order {fired}")
+    return " -> ".join(mover.component for mover in mixer.movers) or "none declared"

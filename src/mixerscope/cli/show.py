@@ -99,8 +99,8 @@ def _show_mixer(console: Console, name: str, cls: type["Mixer"], width: int, len
         f"parameters at width {width}": f"{parameter_count(mixer):,}",
         f"state after {length} tokens": f"{mixer.state_size(length):,} numbers",
     }
-    if cls.moves:
-        facts["moves information"] = ", ".join(f"{move.component} (site {move.site})" for move in cls.moves)
+    if cls.movers:
+        facts["moves information"] = ", ".join(f"{mover.component} (site {mover.site})" for mover in cls.movers)
     _facts(console, {key: value for key, value in facts.items() if value})
     if options.model_fields:
         console.print(fields_table(options, "option"))

@@ -154,14 +154,14 @@ class Tester:
         positions = self.subject.positions(site)
         plain, _ = self.subject.written(site, positions, None)
         moved, _ = self.subject.written(site, positions, self._disturbed(site, scale))
-        later, earlier = moves(moved, plain, positions)
+        later, earlier = where_changed(moved, plain, positions)
         return bool(later), bool(earlier)
 
     def _disturb(self, site: str, scale: float, plain: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Whether noise moves what comes at its position or later, whether what comes before, and the resume error."""
         positions, disturbed = self.subject.positions(site), self._disturbed(site, scale)
         moved, logits = self.subject.written(site, positions, disturbed)
-        return *moves(moved, plain, positions), self.subject.resume_error(site, positions, disturbed, logits)
+        return *where_changed(moved, plain, positions), self.subject.resume_error(site, positions, disturbed, logits)
 
     def _disturbed(self, site: str, scale: float) -> Tensor:
         activation = self.subject.activation(site)
@@ -185,7 +185,7 @@ def noise_for(activation: Tensor, site: str, scale: float) -> Tensor:
     return noise * (activation.abs().mean() + 1.0) * scale
 
 
-def moves(moved: Tensor, plain: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+def where_changed(moved: Tensor, plain: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
     """Whether anything changed at the edited positions or later, and whether anything changed before."""
     changed = (moved != plain).any(-1)  # [n, t]
     earlier = torch.arange(changed.shape[1], device=changed.device) < positions[:, None]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import InitRule, Mixer, Move, State, init_linears, init_output
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, init_output
 from mixerscope.mixers.ops.rotary import rotate
 from mixerscope.mixers.ops.softmax_attention import attention_weights
 from mixerscope.sites import Site
@@ -24,7 +24,7 @@ class Attention(Mixer):
     wants_positions = True
     equation = "o_t = sum_{j<=t} softmax_j(q_t . k_j / sqrt(d_h)) v_j;  y = W_o o + b"
     paper = "Vaswani et al. 2017, Attention is all you need"
-    moves = (Move("attention", "heads_out"),)
+    movers = (Mover("attention", "heads_out"),)
 
     def __init__(self, width: int, *, heads: int = 1, relative: Literal["none", "rope", "alibi"] = "none") -> None:
         super().__init__()

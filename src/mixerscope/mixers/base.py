@@ -30,7 +30,7 @@ class InitRule:
 
 
 @dataclass(frozen=True)
-class Move:
+class Mover:
     """A part of a mixer that can carry information from one position to another."""
 
     component: str
@@ -55,7 +55,7 @@ class Mixer(nn.Module):
     """The mixer as one formula."""
     paper: ClassVar[str] = ""
     """Where it was published."""
-    moves: tuple[Move, ...] = ()
+    movers: tuple[Mover, ...] = ()
     """The parts that move information between positions, in the order in which it passes them.
 
     An instance replaces the class's value where its options decide which parts it has.

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixerscope.mixers.base import InitRule, Mixer, Move, State, init_linears, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, require_at_least
 from mixerscope.mixers.ops.implicit_filter import FEATURES, TimeFeatures
 from mixerscope.mixers.ops.long_conv import long_conv, long_conv_last
 from mixerscope.mixers.ops.short_conv import ShortConv
@@ -27,7 +27,7 @@ class BaseConv(Mixer):
 
     equation = "y = conv(u) * (W u + b) + u"
     paper = "Arora et al. 2023, Zoology: measuring and improving recall in efficient language models"
-    moves = (Move("short convolution", "conv_out"),)
+    movers = (Mover("short convolution", "conv_out"),)
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class BaseConv(Mixer):
         self.conv: ShortConv | ImplicitFilter
         if kernel == "long":
             self.conv = ImplicitFilter(width, filter_length, trained=train_time_features)
-            self.moves = (Move("long convolution", "conv_out"),)
+            self.movers = (Mover("long convolution", "conv_out"),)
         else:
             require_at_least(1, "base_conv", {"kernel": kernel})
             self.conv = ShortConv(width, kernel)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import InitRule, Mixer, Move, State, init_linears, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, require_at_least
 from mixerscope.mixers.ops.delta_rule import delta_rule, delta_step
 from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.mixers.ops.unit_length import unit_length
@@ -26,7 +26,7 @@ class DeltaNet(Mixer):
 
     equation = "S_t = S_{t-1} + b_t k_t (v_t - S_{t-1}^T k_t)^T;  y_t = W_o RMSNorm(S_t^T q_t / sqrt(d_h))"
     paper = "Yang et al. 2024, Parallelizing linear transformers with the delta rule over sequence length"
-    moves = (Move("short convolution", "conv_out"), Move("delta rule", "heads_out"))
+    movers = (Mover("short convolution", "conv_out"), Mover("delta rule", "heads_out"))
 
     def __init__(self, width: int, *, heads: int = 1, d_conv: int = 4) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class DeltaNet(Mixer):
             self.conv_in = Site()  # [b, t, 3 d]
             self.conv_out = Site()  # [b, t, 3 d]: q, k, v before the activation
         else:
-            self.moves = self.moves[1:]
+            self.movers = self.movers[1:]
         self.q = Site(heads=self.heads)  # [b, t, h, d_h], of unit length
         self.k = Site(heads=self.heads)  # [b, t, h, d_h], of unit length
         self.v = Site(heads=self.heads)  # [b, t, h, d_h]

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import InitRule, Mixer, Move, State, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, require_at_least
 from mixerscope.mixers.initialisation import RETENTION_GAIN, step_size_bias, xavier_linears
 from mixerscope.mixers.ops.gated_delta_rule import gated_delta_rule, gated_delta_rule_step
 from mixerscope.mixers.ops.short_conv import ShortConv
@@ -33,7 +33,7 @@ class GatedDeltaNet(Mixer):
         "y = W_o (RMSNorm(S^T q / sqrt(c)) * SiLU(W_g x))"
     )
     paper = "Yang et al. 2024, Gated delta networks: improving Mamba2 with delta rule"
-    moves = (Move("short convolution", "conv_out"), Move("gated delta rule", "delta_out"))
+    movers = (Mover("short convolution", "conv_out"), Mover("gated delta rule", "delta_out"))
 
     def __init__(
         self, width: int, *, heads: int = 1, expand_v: int = 2, d_conv: int = 4, negative_eigenvalues: bool = False
@@ -58,7 +58,7 @@ class GatedDeltaNet(Mixer):
             self.conv_in = Site()  # [b, t, 2d + values]: q, k, v
             self.conv_out = Site()  # [b, t, 2d + values], before the activation
         else:
-            self.moves = self.moves[1:]
+            self.movers = self.movers[1:]
         self.q = Site(heads=self.heads)  # [b, t, h, c], of length one
         self.k = Site(heads=self.heads)  # [b, t, h, c], of length one
         self.v = Site(heads=self.heads)  # [b, t, h, e]

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import InitRule, Mixer, Move, State, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, require_at_least
 from mixerscope.mixers.initialisation import RETENTION_GAIN, xavier_linears
 from mixerscope.mixers.ops.gated_linear_attention import gated_linear_attention, gated_linear_attention_step
 from mixerscope.sites import Site
@@ -28,7 +28,7 @@ class GLA(Mixer):
         "y = W_o (RMSNorm(S^T q / sqrt(c)) * SiLU(W_g x))"
     )
     paper = "Yang et al. 2023, Gated linear attention Transformers with hardware-efficient training"
-    moves = (Move("gated linear attention", "attention_out"),)
+    movers = (Mover("gated linear attention", "attention_out"),)
 
     def __init__(self, width: int, *, heads: int = 4, gate_rank: int = 16) -> None:
         super().__init__()

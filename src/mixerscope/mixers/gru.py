@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mixerscope.mixers.base import InitRule, Mixer, Move, State
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State
 from mixerscope.mixers.ops.gru_cells import gru, gru_step
 from mixerscope.sites import Site
 
@@ -24,7 +24,7 @@ class GRU(Mixer):
         "r, z = sigmoid(W x_t + U h_{t-1} + b); h_t = z * h_{t-1} + (1 - z) * tanh(W_n x_t + U_n (r * h_{t-1}) + b_n)"
     )
     paper = "Cho et al. 2014, Learning phrase representations using RNN encoder-decoder"
-    moves = (Move("recurrence", "recurrence_out"),)
+    movers = (Mover("recurrence", "recurrence_out"),)
 
     def __init__(self, width: int, *, reset_after: bool = False) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import InitRule, Mixer, Move, State, init_linears, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, require_at_least
 from mixerscope.mixers.ops.diagonal_ssm import diagonal_kernel, discretise
 from mixerscope.mixers.ops.long_conv import correlate, long_conv, with_skip
 from mixerscope.sites import Site
@@ -28,7 +28,7 @@ class H3(Mixer):
 
     equation = "k' = K_s * k + D_s k;  y = K_h * (k' v^T) + D_h k' v^T;  out = W_o (q . y) + b"
     paper = "Fu et al. 2023, Hungry hungry hippos: towards language modeling with state space models"
-    moves = (Move("shift SSM", "shift_out"), Move("diagonal SSM", "ssm_out"))
+    movers = (Mover("shift SSM", "shift_out"), Mover("diagonal SSM", "ssm_out"))
 
     def __init__(self, width: int, *, head_dim: int = 2, d_state: int = 1024) -> None:
         super().__init__()

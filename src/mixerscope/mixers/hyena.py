@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mixerscope.mixers.base import InitRule, Mixer, Move, State, init_linears, init_output, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, init_output, require_at_least
 from mixerscope.mixers.ops.implicit_filter import FEATURES, TimeFeatures
 from mixerscope.mixers.ops.long_conv import long_conv, long_conv_last
 from mixerscope.mixers.ops.short_conv import ShortConv
@@ -31,7 +31,7 @@ class Hyena(Mixer):
 
     equation = "x1, x2, v = conv(W u + b);  y = W_o (x2 * (h * (x1 * v))) + b_o;  h_c(t) = MLP_sin(z_t)_c exp(-t |d_c|)"
     paper = "Poli et al. 2023, Hyena hierarchy: towards larger convolutional language models"
-    moves = (Move("short convolution", "conv_out"), Move("long convolution", "long_conv_out"))
+    movers = (Mover("short convolution", "conv_out"), Mover("long convolution", "long_conv_out"))
 
     def __init__(
         self,

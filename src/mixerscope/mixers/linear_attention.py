@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mixerscope.mixers.base import Mixer, Move, State, require_at_least
+from mixerscope.mixers.base import Mixer, Mover, State, require_at_least
 from mixerscope.sites import Site
 
 EPSILON = 1e-12
@@ -14,7 +14,7 @@ class LinearAttention(Mixer):
 
     equation = "y_t = W_o sum_{j<=t} w_tj v_j / (sum_{j<=t} w_tj);  w_tj = 1 + s + s^2/2, s = q_t . k_j / sqrt(f)"
     paper = "Arora et al. 2024, Simple linear attention language models balance the recall-throughput tradeoff"
-    moves = (Move("linear attention", "attention_out"),)
+    movers = (Mover("linear attention", "attention_out"),)
 
     def __init__(self, width: int, *, feature_dim: int = 8) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import InitRule, Mixer, Move, State
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State
 from mixerscope.mixers.ops.lstm_cells import lstm, lstm_step
 from mixerscope.sites import Site
 
@@ -27,7 +27,7 @@ class LSTM(Mixer):
         "h_t = o * tanh(c_t)"
     )
     paper = "Hochreiter & Schmidhuber 1997, Long short-term memory"
-    moves = (Move("recurrence", "recurrence_out"),)
+    movers = (Mover("recurrence", "recurrence_out"),)
 
     def __init__(self, width: int, *, forget_bias: float = 1.0) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixerscope.mixers.base import InitRule, Mixer, Move, State, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, require_at_least
 from mixerscope.mixers.initialisation import fan_in_uniform, step_size_bias
 from mixerscope.mixers.ops.selective_scan import selective_scan, selective_scan_at
 from mixerscope.mixers.ops.short_conv import ShortConv
@@ -24,7 +24,7 @@ class Mamba(Mixer):
     block_mlp = False
     equation = "x = SiLU(conv(W_x u)); s_t = exp(dt_t A) * s_{t-1} + dt_t x_t B_t^T; y = W_o ((s C + D x) * SiLU(z))"
     paper = "Gu & Dao 2023, Mamba: linear-time sequence modeling with selective state spaces"
-    moves = (Move("short convolution", "conv_out"), Move("selective scan", "scan_out"))
+    movers = (Mover("short convolution", "conv_out"), Mover("selective scan", "scan_out"))
 
     def __init__(self, width: int, *, d_state: int = 16, d_conv: int = 4, expand: int = 2) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Mamba(Mixer):
             self.conv_in = Site()  # [b, t, e]
             self.conv_out = Site()  # [b, t, e], before the activation
         else:
-            self.moves = self.moves[1:]
+            self.movers = self.movers[1:]
         self.act_out = Site()  # [b, t, e]
         self.gate = Site()  # [b, t, e], before the activation
         self.dt = Site()  # [b, t, e]

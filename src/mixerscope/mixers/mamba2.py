@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import InitRule, Mixer, Move, State, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, require_at_least
 from mixerscope.mixers.initialisation import fan_in_uniform, step_size_bias
 from mixerscope.mixers.ops.decay_attention import decay_attention, decay_attention_step
 from mixerscope.mixers.ops.short_conv import ShortConv
@@ -29,7 +29,7 @@ class Mamba2(Mixer):
         "y = W_o RMSNorm((S^T C + D x) * SiLU(z))"
     )
     paper = "Dao & Gu 2024, Transformers are SSMs: generalized models and efficient algorithms"
-    moves = (Move("short convolution", "conv_out"), Move("state space recurrence", "scan_out"))
+    movers = (Mover("short convolution", "conv_out"), Mover("state space recurrence", "scan_out"))
 
     def __init__(self, width: int, *, heads: int = 2, d_state: int = 128, d_conv: int = 4, expand: int = 2) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Mamba2(Mixer):
             self.conv_in = Site()  # [b, t, e + 2n]: x, B, C
             self.conv_out = Site()  # [b, t, e + 2n], before the activation
         else:
-            self.moves = self.moves[1:]
+            self.movers = self.movers[1:]
         self.x = Site(heads=self.heads)  # [b, t, h, e / h]
         self.b = Site()  # [b, t, n]
         self.c = Site()  # [b, t, n]

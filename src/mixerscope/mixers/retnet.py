@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import InitRule, Mixer, Move, State, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, require_at_least
 from mixerscope.mixers.initialisation import RETENTION_GAIN, xavier_linears
 from mixerscope.mixers.ops.decay_attention import decay_attention, decay_attention_step
 from mixerscope.mixers.ops.rotary import rotate
@@ -24,7 +24,7 @@ class RetNet(Mixer):
 
     equation = "o_n = sum_{m<=n} g_h^(n-m) (q_n . R^(n-m) k_m) v_m / sqrt(c);  y = W_o (GroupNorm(o) * SiLU(W_g x))"
     paper = "Sun et al. 2023, Retentive network: a successor to Transformer for large language models"
-    moves = (Move("retention", "retention_out"),)
+    movers = (Mover("retention", "retention_out"),)
 
     def __init__(self, width: int, *, heads: int = 4, expand_v: int = 2, rotary: bool = True) -> None:
         super().__init__()

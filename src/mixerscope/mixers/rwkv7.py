@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import InitRule, Mixer, Move, State, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, require_at_least
 from mixerscope.mixers.ops.generalised_delta_rule import generalised_delta_rule, generalised_delta_rule_step
 from mixerscope.sites import Site
 
@@ -34,7 +34,7 @@ class RWKV7(Mixer):
         "y = W_o (g * (GroupNorm(S_t r_t) + (r_t . (rho * k_t)) v_t)); inputs from lerp(x_t, x_{t-1}, mu)"
     )
     paper = "Peng et al. 2025, RWKV-7 'Goose' with expressive dynamic state evolution"
-    moves = (Move("token shift", "shifted"), Move("generalised delta rule", "delta_out"))
+    movers = (Mover("token shift", "shifted"), Mover("generalised delta rule", "delta_out"))
 
     def __init__(self, width: int, *, heads: int = 1, rank: int = 32) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import InitRule, Mixer, Move, State, init_linears, init_output, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, init_output, require_at_least
 from mixerscope.mixers.ops.softmax_attention import attention_weights
 from mixerscope.sites import Site
 
@@ -18,7 +18,7 @@ class SlidingWindow(Mixer):
     wants_positions = True
     equation = "o_t = sum_{t-w < j <= t} softmax_j(q_t . k_j / sqrt(d_h)) v_j;  y = W_o o + b"
     paper = "Beltagy et al. 2020, Longformer: the long-document Transformer"
-    moves = (Move("sliding-window attention", "heads_out"),)
+    movers = (Mover("sliding-window attention", "heads_out"),)
 
     def __init__(self, width: int, *, heads: int = 1, window: int = 16) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from mixerscope.artifacts.effects import Part
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import InitRule, Mixer, Move, init_linears, init_output
+from mixerscope.mixers.base import InitRule, Mixer, Mover, init_linears, init_output
 from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.model.init import SCHEMES, init_embedding
 from mixerscope.randomness import construction, stream
@@ -81,10 +81,10 @@ class Block(nn.Module):
         if self.short_conv is not None:
             self.short_conv.init_weights(rng)
 
-    def moves(self) -> tuple[Move, ...]:
+    def movers(self) -> tuple[Mover, ...]:
         """The parts that move information between positions, in order, their sites named from the block."""
-        inner = tuple(Move(move.component, f"mixer.{move.site}") for move in self.mixer.moves)
-        return inner if self.short_conv is None else (Move("block short convolution", "short_conv_out"), *inner)
+        inner = tuple(Mover(mover.component, f"mixer.{mover.site}") for mover in self.mixer.movers)
+        return inner if self.short_conv is None else (Mover("block short convolution", "short_conv_out"), *inner)
 
     def mix(self, x: Tensor) -> Tensor:
         """What the mixer adds to the residual stream x [b, t, d]."""
@@ -145,12 +145,12 @@ class Model(nn.Module):
         """Per block, the parts that move information between positions; a mixer that names none stands for itself."""
         blocks: list[tuple[Part, ...]] = []
         for i, layer in enumerate(self.layers()):
-            moves = layer.moves()
-            if not layer.mixer.moves:
-                moves = (*moves, Move(type(layer.mixer).__name__, "mixer_out"))
-            sites = [f"blocks.{i}.{move.site}" for move in moves]
-            found = zip(moves, sites, strict=True)
-            blocks.append(tuple(Part(move.component, site, find_site(self, site).heads) for move, site in found))
+            movers = layer.movers()
+            if not layer.mixer.movers:
+                movers = (*movers, Mover(type(layer.mixer).__name__, "mixer_out"))
+            sites = [f"blocks.{i}.{mover.site}" for mover in movers]
+            found = zip(movers, sites, strict=True)
+            blocks.append(tuple(Part(mover.component, site, find_site(self, site).heads) for mover, site in found))
         return tuple(blocks)
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:

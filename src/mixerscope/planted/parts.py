@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mixerscope.mixers import Mixer, Move
+from mixerscope.mixers import Mixer, Mover
 from mixerscope.mixers.attention import Attention
 from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.registry import register
@@ -15,7 +15,7 @@ from mixerscope.spec import Architecture, LayerSpec
 class PlantedRecall(Mixer):
     """A short convolution that brings key and value together `lag` steps after the key, and a linear recurrence."""
 
-    moves = (Move("short convolution", "conv_out"), Move("recurrence", "recall_out"))
+    movers = (Mover("short convolution", "conv_out"), Mover("recurrence", "recall_out"))
 
     def __init__(self, width: int, *, lag: int = 2) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class TwoRoutes(Mixer):
 class PlantedLag(Mixer):
     """A short convolution that brings the token `lag` back and the one after it to one place."""
 
-    moves = (Move("short convolution", "conv_out"),)
+    movers = (Mover("short convolution", "conv_out"),)
 
     def __init__(self, width: int, *, lag: int = 1) -> None:
         super().__init__()
