@@ -16,8 +16,9 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from mixerscope.analysis.documents import Path, SlotDocuments, candidate_paths, surest
+from mixerscope.analysis.documents import Path, SlotDocuments, candidate_paths
 from mixerscope.analysis.evidence import boundaries, moves, together_text
+from mixerscope.analysis.proofs import ABOUT, NECESSARY, SUFFICIENT, TAKES, arrival, passed_by, taken_by, tested
 from mixerscope.analysis.published import published_reading
 from mixerscope.analysis.rules import (
     CONTRADICTED,
@@ -261,14 +262,14 @@ class _Case:
 
     def _taken_by_proof(self, paths: Sequence[Path]) -> tuple[list[Path | None], Counts]:
         """The path that each document takes: it alone is sufficient and necessary."""
-        both = _tested(self.proof, self.slot, paths)
-        return _taken(both, self.rules.carries), lambda path: _passed(*both[path], self.rules.carries)
+        both = tested(self.proof, self.slot, paths)
+        return taken_by(both, self.rules.carries), lambda path: passed_by(*both[path], self.rules.carries)
 
     def _paths(self, slot: str) -> tuple[SlotDocuments, list[Path | None]]:
         """Of another slot: the path of each document, by the proof where it was taken."""
         documents = _documents(self.table, slot, self.rules)
-        both = _tested(self.proof, slot, candidate_paths(documents, MOST_ROUTES, LEAST_COMMON))
-        return documents, _taken(both, self.rules.carries) if both else documents.paths()
+        both = tested(self.proof, slot, candidate_paths(documents, MOST_ROUTES, LEAST_COMMON))
+        return documents, taken_by(both, self.rules.carries) if both else documents.paths()
 
     def _taken_by_stations(self, paths: Sequence[Path]) -> tuple[list[Path | None], Counts]:
         """The same as far as single stations show it."""
@@ -373,34 +374,3 @@ class _Case:
                     f" {interval(share)} only (needed: all of the interval above {self.rules.robust:g})",
                 )
         return None
-
-
-SUFFICIENT, NECESSARY, TAKES = "sufficient", "necessary", "takes the route"
-ABOUT = {
-    SUFFICIENT: "documents in which the route alone, all else corrupted, brings the answer back",
-    NECESSARY: "documents in which corrupting the route alone takes the answer away",
-    TAKES: "documents in which both hold",
-}
-
-
-def _tested(proof: Proof | None, slot: str, paths: Sequence[Path]) -> dict[Path, tuple[Tensor, Tensor]]:
-    """By path that was tried: how far it is sufficient and necessary, in the documents that count."""
-    routes = [route for path in paths if proof and (route := proof.route(slot, path)) is not None]
-    return {r.carriers: (r.sufficient[r.gap].double(), r.necessary[r.gap].double()) for r in routes}
-
-
-def _taken(both: dict[Path, tuple[Tensor, Tensor]], carries: float) -> list[Path | None]:
-    paths = list(both)
-    which = surest(torch.stack([torch.minimum(*both[path]) for path in paths]), carries)
-    return [paths[i] if i >= 0 else None for i in which.tolist()]
-
-
-def _passed(sufficient: Tensor, necessary: Tensor, carries: float) -> dict[str, Tensor]:
-    one, other = sufficient > carries, necessary > carries
-    return {SUFFICIENT: one, NECESSARY: other, TAKES: one & other}
-
-
-def arrival(carriers: Sequence[str]) -> int:
-    """The block that brings the information to where it is read; 0 where it stands there from the beginning."""
-    moved = [block for block in range(len(carriers) - 1) if carriers[block] != carriers[block + 1]]
-    return moved[-1] if moved else 0
