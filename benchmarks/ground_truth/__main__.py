@@ -1,0 +1,100 @@
+"""Verdicts on the ground truth: right, undetermined or wrong, and where other methods place the information.
+
+Writes `report.json` beside the models. Ends with `right R, undetermined U, wrong W of N`.
+"""
+
+import argparse
+import json
+from collections import Counter, defaultdict
+from math import comb
+from typing import Any
+
+import torch
+
+from benchmarks.ground_truth.challenge import UNDETERMINED, last_line
+from benchmarks.ground_truth.collection import HERE, MIXTURE, Known, known
+from benchmarks.ground_truth.localise import METHODS, auroc, declared, faithfulness, pairs_of, scores
+from mixerscope import Model, interchange, verdict
+from mixerscope.tasks import Task
+
+REPORT = HERE / "report.json"
+CONFIDENCE = 0.95
+NAMES = {
+    (("key", "value", "query"), (0, 1)): "induction",
+    (("key", "query"), (0,)): "direct, first block",
+    (("key", "query"), (1,)): "direct, last block",
+    (("key", "next_key", "query"), (0, 1)): "one step later",
+    (("key", "divider", "query"), (0, 1)): "divider",
+}
+"""By the route of the key, and the blocks that move it."""
+NAMELESS = (MIXTURE, "pointer")
+"""Of these a verdict is right if it names no route."""
+
+
+def judge(model: Model, task: Task) -> str:
+    """What the verdict says: one of our routes, or `undetermined`."""
+    pairs = pairs_of(task)
+    found = verdict(interchange(model, pairs), model, "key")
+    blocks = tuple(dict.fromkeys(move.block for move in found.moves))
+    return NAMES.get((found.route, blocks), UNDETERMINED)
+
+
+def outcome(said: str, truth: str) -> str:
+    if truth in NAMELESS:
+        return "right" if said in (UNDETERMINED, truth) else "wrong"
+    return "right" if said == truth else UNDETERMINED if said == UNDETERMINED else "wrong"
+
+
+def upper_bound(wrong: int, models: int, confidence: float = CONFIDENCE) -> float:
+    """The largest error rate with which so few errors would still be seen in 1 of 20 tries (Clopper and Pearson)."""
+    low, high = wrong / models, 1.0
+    for _ in range(60):
+        rate = (low + high) / 2
+        seen = sum(comb(models, i) * rate**i * (1 - rate) ** (models - i) for i in range(wrong + 1))
+        low, high = (rate, high) if seen > 1 - confidence else (low, rate)
+    return high
+
+
+def look(one: Known) -> dict[str, Any]:
+    """One model: the verdict, and how well each method finds its route."""
+    model = one.model()
+    said = judge(model, one.task)
+    row: dict[str, Any] = {"id": one.id, "architecture": one.architecture, "route": one.route, "verdict": said}
+    row["outcome"] = outcome(said, one.answer)
+    if one.answer == MIXTURE:
+        return row
+    pairs = pairs_of(one.task, seed=1)
+    on, found = declared(one.route), scores(model, pairs, seed=int(one.id, 16) % 2**31)
+    row["auroc"] = {name: auroc([(value[cell], on[cell]) for cell in on]) for name, value in found.items()}
+    curves = {name: faithfulness(model, pairs, value) for name, value in found.items()}
+    row["cpr"] = {name: curve.cpr for name, curve in curves.items()}
+    row["cmd"] = {name: curve.cmd for name, curve in curves.items()}
+    row["faithfulness"] = {name: [round(value, 4) for value in curve.curve] for name, curve in curves.items()}
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=int, help="only so many of them")
+    torch.set_num_threads(1)
+    rows: list[dict[str, Any]] = []
+    for one in known()[: parser.parse_args().models]:
+        rows.append(row := look(one))
+        print(f"{one.id}  {one.architecture}, {one.route}: {row['verdict']}, {row['outcome']}", flush=True)
+    REPORT.write_text(json.dumps(rows, indent=1) + "\n")
+    by_route: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        by_route[row["route"]][row["outcome"]] += 1
+    for route, counts in by_route.items():
+        print(f"{route}: {last_line(counts)}")
+    located = [row for row in rows if "auroc" in row]
+    for name in METHODS if located else ():
+        mean = {key: sum(row[key][name] for row in located) / len(located) for key in ("auroc", "cpr", "cmd")}
+        print(f"{name}: AUROC {mean['auroc']:.3f}, CPR {mean['cpr']:.3f}, CMD {mean['cmd']:.3f}")
+    counts = Counter(row["outcome"] for row in rows)
+    print(f"error rate: at most {upper_bound(counts['wrong'], len(rows)):.1%} ({CONFIDENCE:.0%} confidence)")
+    print(last_line(counts))
+
+
+if __name__ == "__main__":
+    main()
