@@ -95,7 +95,7 @@ def collect(source: Path) -> tuple[int, int]:
             content = path.with_name(f"{path.stem}--{row['seed']}.safetensors").read_bytes()
             name = hashlib.sha256(content).hexdigest()[:12]
             (MODELS / f"{name}.safetensors").write_bytes(content)
-            models.append({"id": name, **about, **measured, "steps": result["steps"], "spec": result["spec"]})
+            models.append({"id": name, **about, **measured, "spec": result["spec"]})
     models.sort(key=lambda row: row["id"])  # an order that says nothing
     ADMITTED.write_text(_lines({"models": models, "not_learnable": refused}))
     CHALLENGE.write_text(_lines({"models": [_blind(row) for row in models]}))

@@ -1,200 +1,140 @@
 """Trains the ground truth: every architecture for every route, three seeds each, and keeps what is admitted.
 
-    python -m benchmarks.ground_truth.train --device cuda --out DIR
+    python -m benchmarks.ground_truth.train --device cuda --at-once 6 --out DIR
 
 One file of numbers for each architecture and route, and one of weights for each model that is admitted. What lies in
-DIR already is not trained again, so a run that was cut short goes on where it was.
+DIR already is not trained again, so a run that was cut short goes on where it was; with `--again`, the seeds that were
+not admitted are tried once more, with other settings.
 """
 
 import argparse
 import json
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
-from benchmarks.ground_truth import objective
 from benchmarks.ground_truth.admit import Admission, admission
+from benchmarks.ground_truth.plan import LEARNERS, MIXTURES, SEEDS, TASK, Cell, Size, cells
 from benchmarks.ground_truth.routes import MIXED, ROUTES
-from mixerscope import AR, Machine, Model, RunSpec, build_model, train_cohort
+from mixerscope import Machine, Model, build_model, train_cohort
+from mixerscope.errors import UserError
 
-TASK = AR(num_pairs=4, num_keys=8, num_values=8)
-SEEDS = 3
-MIXTURES = ("induction / one step later", "induction / direct, first block", "direct, first block / direct, last block")
-STEPS, BATCH = 3000, 128
-FIRST = 5
-"""Architectures that come before the others."""
-WIDE = 48
-"""Width of recurrences, which may be able to put a summary of all pairs into one position."""
 GLANCE = 200
 """Documents on which the learning rate of each seed is chosen, others than those of the admission."""
 
 
-@dataclass(frozen=True)
-class Learner:
-    """An architecture and how it is trained."""
+@dataclass
+class Trial:
+    """One trained model, with its weights as they are stored."""
 
-    architecture: str
-    rates: tuple[float, ...]
-    """Each is tried with every seed, and the better one counts."""
-    width: int = 32
-    """Of the residual stream, the same for every route: a challenger must not read the answer off it."""
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-LEARNERS = {
-    "attention": Learner("attention", (3e-3, 1e-3)),
-    "based": Learner("based", (5e-3, 2e-3)),
-    "mamba": Learner("mamba", (1e-2, 4e-3), WIDE),
-    "deltanet": Learner("deltanet", (5e-3, 2e-3), WIDE),
-    "convolution-attention": Learner(
-        "pattern", (3e-3, 1e-3), options={"layers": [{"mixer": "attention", "short_conv": 4}]}
-    ),
-    "attention-8-heads": Learner("attention", (2e-3, 1e-3), 64, {"heads": 8}),
-    "mamba2": Learner("mamba2", (1e-2, 4e-3), WIDE, options={"d_state": 16}),
-    "gated_deltanet": Learner("gated_deltanet", (5e-3, 2e-3), WIDE),
-    "rwkv7": Learner("rwkv7", (5e-3, 2e-3), WIDE),
-    "gla": Learner("gla", (5e-3, 2e-3)),
-    "retnet": Learner("retnet", (5e-3, 2e-3)),
-    "h3": Learner("h3", (5e-3, 2e-3), options={"d_state": 64}),
-    "hyena": Learner("hyena", (5e-3, 2e-3), options={"filter_length": 16}),
-    "base_conv": Learner("base_conv", (5e-3, 2e-3), options={"filter_length": 16}),
-    "linear_attention": Learner("linear_attention", (5e-3, 2e-3)),
-    "window-attention": Learner(
-        "pattern",
-        (3e-3, 1e-3),
-        options={"layers": [{"mixer": "sliding_window", "options": {"window": 3}}, {"mixer": "attention"}]},
-    ),
-    "lstm": Learner("lstm", (1e-2, 3e-3), WIDE),
-    "gru": Learner("gru", (1e-2, 3e-3), WIDE),
-}
+    seed: int
+    lr: float
+    model: Model
+    weights: dict[str, Tensor]
+    glance: float
 
 
-@dataclass(frozen=True)
-class Cell:
-    """What is trained as one cohort."""
-
-    learner: str
-    route: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.learner}--{self.route.replace(MIXED, '+').replace(', ', '-').replace(' ', '-')}"
-
-    def specs(self, steps: int, batch: int, seeds: int, rates: int) -> list[RunSpec]:
-        learner = LEARNERS[self.learner]
-        model = {"architecture": learner.architecture, "width": learner.width, "options": learner.options}
-        return [
-            RunSpec.model_validate(
-                {
-                    "task": TASK,
-                    "model": {**model, "init": "small_model", "max_length": TASK.max_length},
-                    "train": {
-                        "steps": steps,
-                        "batch_size": batch,
-                        "documents": steps * batch,  # every batch is fresh
-                        "lr": rate,
-                        "eval_every": steps,
-                        "objective": objective.ByRoute(route=self.route, task=TASK),
-                    },
-                    "seed": seed,
-                }
-            )
-            for rate in learner.rates[:rates]
-            for seed in range(seeds)
-        ]
-
-
-def plan(learners: Sequence[str], routes: Sequence[str]) -> list[Cell]:
-    """Mixtures last, as they need both their parts; else the first architectures with every route before the others."""
-    single, mixed = ([route for route in routes if (MIXED in route) == mixture] for mixture in (False, True))
-    tiers = [[name for name in learners if (name in list(LEARNERS)[:FIRST]) == first] for first in (True, False)]
-    return [Cell(name, route) for part in (single, mixed) for tier in tiers for route in part for name in tier]
-
-
-def _missing(cell: Cell, out: Path) -> str | None:
-    """A route of a mixture that this architecture was not able to learn by itself."""
-    parts = cell.route.split(MIXED) if MIXED in cell.route else []
-    for part in parts:
-        if not any(out.glob(f"{Cell(cell.learner, part).name}--*.safetensors")):
-            return part
-    return None
-
-
-def learn(cell: Cell, out: Path, machine: Machine, size: tuple[int, int, int, int]) -> str:
-    """Trains and measures one cohort and writes what became of it; returns a line about it."""
-    began = time.perf_counter()
-    specs = cell.specs(*size)
-    members = train_cohort(specs, machine=machine)
-    trained = time.perf_counter()
-    best: dict[int, tuple[float, dict[str, Any], Model, dict[str, torch.Tensor]]] = {}
-    for member in members:
-        # As they are stored: the numbers are those of the file.
+def train(cell: Cell, seeds: list[int], size: Size, machine: Machine) -> dict[int, Trial]:
+    """For each seed the better of its models; none where all diverged."""
+    best: dict[int, Trial] = {}
+    for member in train_cohort(cell.specs(size, seeds), machine=machine):
+        if member.outcome == "diverged":
+            continue
         weights = {name: w.to(torch.float16) if w.is_floating_point() else w for name, w in member.weights.items()}
         model = build_model(member.spec.model, TASK.vocab_size, 0)
         model.load_state_dict(weights)
-        seed, glance = member.spec.seed, _goodness(admission(model.eval(), TASK, cell.route, GLANCE, seed=0))
-        if seed not in best or glance > best[seed][0]:
-            best[seed] = glance, {"seed": seed, "lr": member.spec.train.lr}, model, weights
-    rows: list[dict[str, Any]] = []
-    for _, facts, model, weights in best.values():
-        found = admission(model, TASK, cell.route)
-        rows.append({**facts, "admitted": found.admitted, **found.numbers()})
-        if found.admitted:
-            save_file(weights, out / f"{cell.name}--{facts['seed']}.safetensors")
-    record = {
-        "architecture": cell.learner,
-        "route": cell.route,
-        "steps": specs[0].train.steps,
-        "batch_size": specs[0].train.batch_size,
-        "spec": specs[0].model_dump(mode="json", include={"task", "model"}),
-        "models": rows,
-    }
-    (out / f"{cell.name}.json").write_text(json.dumps(record, indent=1) + "\n")
-    seconds = f"{trained - began:.0f} + {time.perf_counter() - trained:.0f} s"
-    worst = "; ".join(" ".join(f"{row[key]:.3f}" for key in ("accuracy", "interchange", "off_route")) for row in rows)
-    return f"{cell.name}: {sum(row['admitted'] for row in rows)} of {len(rows)} admitted ({worst}), {seconds}"
+        glance = _goodness(admission(model.eval(), TASK, cell.route, GLANCE, seed=0))
+        seed = member.spec.seed
+        if seed not in best or glance > best[seed].glance:
+            best[seed] = Trial(seed, member.spec.train.lr, model, weights, glance)
+    return best
 
 
 def _goodness(found: Admission) -> float:
     return min(found.accuracy, found.interchange, found.broken) - max(found.off_route, found.single)
 
 
+def admitted_before(cell: Cell, out: Path) -> dict[int, dict[str, Any]] | None:
+    """What is known of each seed, or None if the cell was never trained."""
+    path = out / f"{cell.name}.json"
+    return {row["seed"]: row for row in json.loads(path.read_text())["models"]} if path.exists() else None
+
+
+def learn(cell: Cell, out: Path, machine: Machine, size: Size, seeds: list[int]) -> str:
+    """Trains and measures one cohort and writes what became of it; returns a line about it."""
+    began = time.perf_counter()
+    rows = admitted_before(cell, out) or {}
+    seeds = [seed for seed in seeds if not rows.get(seed, {}).get("admitted")]
+    for seed, trial in train(cell, seeds, size, machine).items():
+        found = admission(trial.model, TASK, cell.route)
+        row = {"seed": seed, "lr": trial.lr, "steps": size.steps, "batch_size": size.batch, "weight": size.weight}
+        row |= {"admitted": found.admitted, **found.numbers()}
+        if found.admitted:
+            save_file(trial.weights, out / f"{cell.name}--{seed}.safetensors")
+        if found.admitted or seed not in rows or row["interchange"] > rows[seed]["interchange"]:
+            rows[seed] = row
+    spec = cell.specs(size)[0].model_dump(mode="json", include={"task", "model"})
+    record = {"architecture": cell.learner, "route": cell.route, "spec": spec, "models": list(rows.values())}
+    (out / f"{cell.name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    numbers = [f"{row['accuracy']:.3f} {row['interchange']:.3f} {row['off_route']:.3f}" for row in rows.values()]
+    admitted = sum(row["admitted"] for row in rows.values())
+    took = time.perf_counter() - began
+    return f"{cell.name}: {admitted} of {len(rows)} admitted ({'; '.join(numbers)}), {took:.0f} s"
+
+
+def _unlearnt_part(cell: Cell, out: Path) -> str | None:
+    """A route of a mixture that this architecture did not learn by itself."""
+    for part in cell.route.split(MIXED) if cell.is_mixture else ():
+        if not any(out.glob(f"{Cell(cell.learner, part).name}--*.safetensors")):
+            return part
+    return None
+
+
 def main() -> None:
+    usual = Size()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS))
     parser.add_argument("--routes", nargs="+", choices=[*ROUTES, *MIXTURES], default=[*ROUTES, *MIXTURES])
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--rates", type=int, default=2, help="learning rates tried with every seed")
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--steps", type=int, default=usual.steps)
+    parser.add_argument("--batch", type=int, default=usual.batch)
+    parser.add_argument("--rates", type=int, default=usual.rates, help="learning rates tried with every seed")
+    parser.add_argument("--weight", nargs=2, type=float, default=usual.weight, help="of mixed runs, first and last")
     parser.add_argument("--at-once", type=int, default=1, help="cohorts in flight, a thread each")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no cohort is begun")
+    parser.add_argument("--again", action="store_true", help="try seeds that were not admitted once more")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    machine = Machine(device=options.device)
-    began = time.monotonic()
-    cells = [c for c in plan(options.learners, options.routes) if not (options.out / f"{c.name}.json").exists()]
+    machine, began = Machine(device=options.device), time.monotonic()
+    size = Size(options.steps, options.batch, options.rates, tuple(options.weight))
+
+    def wanted(cell: Cell) -> bool:
+        rows = admitted_before(cell, options.out)
+        return rows is None or (options.again and not all(rows.get(s, {}).get("admitted") for s in options.seeds))
 
     def work(cell: Cell) -> str:
         if time.monotonic() - began > options.seconds:
             return f"{cell.name}: left for the next run"
-        if missing := _missing(cell, options.out):
-            return f"{cell.name}: not trained, no model was admitted for {missing!r}"
-        return learn(cell, options.out, machine, (options.steps, options.batch, options.seeds, options.rates))
+        if part := _unlearnt_part(cell, options.out):
+            return f"{cell.name}: not trained, no model was admitted for {part!r}"
+        try:
+            return learn(cell, options.out, machine, size, options.seeds)
+        except (RuntimeError, UserError) as error:  # the others go on; this one is left for the next run
+            return f"{cell.name}: failed, {type(error).__name__}: {error}"
 
+    todo = [cell for cell in cells(options.learners, options.routes) if wanted(cell)]
     for mixture in (False, True):
-        part = [cell for cell in cells if (MIXED in cell.route) == mixture]
         with ThreadPoolExecutor(options.at_once) as pool:
-            for done in as_completed([pool.submit(work, cell) for cell in part]):
+            for done in as_completed([pool.submit(work, cell) for cell in todo if cell.is_mixture == mixture]):
                 print(f"{time.monotonic() - began:5.0f} s  {done.result()}", flush=True)
 
 

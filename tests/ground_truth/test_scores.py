@@ -8,7 +8,7 @@ import torch
 from benchmarks.ground_truth import __main__ as report
 from benchmarks.ground_truth import challenge, collection
 from benchmarks.ground_truth.localise import Faithfulness, auroc, declared, faithfulness, pairs_of, scores
-from benchmarks.ground_truth.train import TASK, Cell
+from benchmarks.ground_truth.plan import TASK, Cell, Size
 from safetensors.torch import load_file, save_file
 
 from mixerscope.errors import UserError
@@ -28,12 +28,12 @@ def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     source.mkdir()
     for seed, route in enumerate(("induction", "divider", "induction / divider")):
         cell = Cell("mamba", route)
-        spec = cell.specs(1, 1, 1, 1)[0]
+        spec = cell.specs(Size(1, 1))[0]
         model = build_model(spec.model, TASK.vocab_size, seed)
         save_file(model.state_dict(), source / f"{cell.name}--0.safetensors")
         rows = [{"seed": 0, "admitted": True, "accuracy": 1.0}, {"seed": 1, "admitted": False, "accuracy": 0.4}]
         written = spec.model_dump(mode="json", include={"task", "model"})
-        result = {"architecture": "mamba", "route": route, "steps": 1, "spec": written, "models": rows}
+        result = {"architecture": "mamba", "route": route, "spec": written, "models": rows}
         (source / f"{cell.name}.json").write_text(collection.json.dumps(result))
     assert collection.collect(source) == (3, 3)
     return {one.id: one.answer for one in collection.known()}
