@@ -4,12 +4,14 @@ Counterfactuals come from the task itself, activations are moved with `record` a
 changed token is worked out from the tokens; nothing here is shared with training but the names of the routes.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
+from benchmarks.ground_truth.collection import known
 from benchmarks.ground_truth.routes import FIRST_SYMBOL, Route, even_key, routes_of
 from mixerscope import AR, Batch, Model, edit, record
 from mixerscope.errors import UserError
@@ -57,18 +59,19 @@ def admission(model: Model, task: AR, route: str, documents: int = DOCUMENTS, se
     """Measures whether the model solves the task by this route, and by nothing else."""
     if len(model.layers()) != 2:
         raise UserError(f"a route is what holds between two blocks, and this model has {len(model.layers())}")
-    batch = task.sample(documents, stream(seed, "admission"), "test")
+    batch, device = task.sample(documents, stream(seed, "admission"), "test"), model.token_embedding.weight.device
     even, (first, second) = even_key(batch), routes_of(route)
     halves = [(first, even), (second, ~even)] if first != second else [(first, torch.ones_like(even))]
     details: dict[str, float] = {}
     for half, (one, here) in enumerate(halves):
         for change, other in _changes(task, batch[here], seed).items():
-            found = _mixed_runs(model, task, batch[here], other, one)
+            found = _mixed_runs(model, task, batch[here].to(device), other.to(device), one)
             details |= {f"{change}, half {half}, {name}": value for name, value in found.items()}
 
     def all_of(name: str) -> list[float]:
         return [value for label, value in details.items() if name in label]
 
+    batch = batch.to(device)
     accuracy = _right(_likelihoods(model, batch), batch.answers()[1]).double().mean().item()
     return Admission(
         accuracy,
@@ -119,7 +122,7 @@ def _mixed_runs(model: Model, task: AR, a: Batch, b: Batch, route: Route) -> dic
 
 def carrier_mask(task: AR, a: Batch, b: Batch, route: Route) -> Tensor:
     """[n, t] where the route holds, between the blocks, what the documents differ in."""
-    position = torch.arange(a.tokens.shape[1])
+    position = torch.arange(a.tokens.shape[1], device=a.tokens.device)
     changed = (a.tokens != b.tokens) & (position < a.role("divider")[:, None])
     is_key = a.tokens < FIRST_SYMBOL + task.num_keys
     mask = torch.zeros_like(changed)
@@ -143,3 +146,19 @@ def _at(p: Tensor, tokens: Tensor) -> Tensor:
 
 def _right(p: Tensor, answers: Tensor) -> Tensor:
     return p.argmax(-1) == answers
+
+
+def main() -> None:
+    """Measures all that is kept once more, here: `python -m benchmarks.ground_truth.admit`."""
+    models = known()
+    refused = 0
+    for one in models:
+        found = admission(one.model(), one.task, one.route)
+        refused += not found.admitted
+        print(f"{one.id}  {one.architecture}, {one.route}: {found.numbers()}", flush=True)
+    print(f"admitted: {len(models) - refused} of {len(models)}")
+    sys.exit(bool(refused))
+
+
+if __name__ == "__main__":
+    main()

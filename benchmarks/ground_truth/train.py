@@ -40,7 +40,7 @@ class Trial:
     glance: float
 
 
-def train(cell: Cell, seeds: list[int], size: Size, machine: Machine) -> dict[int, Trial]:
+def train(cell: Cell, seeds: list[int], size: Size, machine: Machine, measure_on: str) -> dict[int, Trial]:
     """For each seed the better of its models; none where all diverged."""
     best: dict[int, Trial] = {}
     for member in train_cohort(cell.specs(size, seeds), machine=machine):
@@ -49,7 +49,7 @@ def train(cell: Cell, seeds: list[int], size: Size, machine: Machine) -> dict[in
         weights = {name: w.to(torch.float16) if w.is_floating_point() else w for name, w in member.weights.items()}
         model = build_model(member.spec.model, TASK.vocab_size, 0)
         model.load_state_dict(weights)
-        glance = _goodness(admission(model.eval(), TASK, cell.route, GLANCE, seed=0))
+        glance = _goodness(admission(model.eval().to(measure_on), TASK, cell.route, GLANCE, seed=0))
         seed = member.spec.seed
         if seed not in best or glance > best[seed].glance:
             best[seed] = Trial(seed, member.spec.train.lr, model, weights, glance)
@@ -66,12 +66,12 @@ def admitted_before(cell: Cell, out: Path) -> dict[int, dict[str, Any]] | None:
     return {row["seed"]: row for row in json.loads(path.read_text())["models"]} if path.exists() else None
 
 
-def learn(cell: Cell, out: Path, machine: Machine, size: Size, seeds: list[int]) -> str:
+def learn(cell: Cell, out: Path, machine: Machine, size: Size, seeds: list[int], measure_on: str = "cpu") -> str:
     """Trains and measures one cohort and writes what became of it; returns a line about it."""
     began = time.perf_counter()
     rows = admitted_before(cell, out) or {}
     seeds = [seed for seed in seeds if not rows.get(seed, {}).get("admitted")]
-    for seed, trial in train(cell, seeds, size, machine).items():
+    for seed, trial in train(cell, seeds, size, machine, measure_on).items():
         found = admission(trial.model, TASK, cell.route)
         row = {"seed": seed, "lr": trial.lr, "steps": size.steps, "batch_size": size.batch, "weight": size.weight}
         row |= {"admitted": found.admitted, **found.numbers()}
@@ -101,6 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--measure-on", choices=("cpu", "cuda"), help="where admission is measured; else --device")
     parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS))
     parser.add_argument("--routes", nargs="+", choices=[*ROUTES, *MIXTURES], default=[*ROUTES, *MIXTURES])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
@@ -127,7 +128,7 @@ def main() -> None:
         if part := _unlearnt_part(cell, options.out):
             return f"{cell.name}: not trained, no model was admitted for {part!r}"
         try:
-            return learn(cell, options.out, machine, size, options.seeds)
+            return learn(cell, options.out, machine, size, options.seeds, options.measure_on or options.device)
         except (RuntimeError, UserError) as error:  # the others go on; this one is left for the next run
             return f"{cell.name}: failed, {type(error).__name__}: {error}"
 
