@@ -165,7 +165,8 @@ class _Case:
             if len(followed.right) < self.rules.min_documents:
                 self.tests.append(Test(name, None, about=f"{len(followed.right)} documents can be changed so"))
                 continue
-            share, usual = proportion_estimate(followed.right), float(followed.before.double().mean())
+            share = proportion_estimate(followed.right)
+            usual = float(followed.before.double().mean()) if len(followed.before) else self.accuracy.value
             needed = self.rules.follows * usual
             about = "changed documents that are answered as the task predicts"
             self.tests.append(Test(name, share.low > needed, share, needed, about))

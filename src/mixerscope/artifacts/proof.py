@@ -43,7 +43,7 @@ class Followed:
 
     kind: str
     before: Tensor
-    """[n] whether the document was answered rightly before it was changed."""
+    """[n] whether the document was answered rightly before it was changed; empty where all of them were chosen so."""
     right: Tensor
     """[n] whether the changed one is answered as predicted."""
 
@@ -88,7 +88,7 @@ class Proof(Frames):
             yield _row("answers", variant.name, variant.right)
 
     def to_bytes(self) -> bytes:
-        header: dict[str, Any] = {"version": 1}
+        header: dict[str, Any] = {"version": 2}
         tensors: dict[str, Tensor] = {}
         for kind, records in (("routes", self.routes), ("followed", self.followed), ("variants", self.variants)):
             header[kind] = []
@@ -117,6 +117,9 @@ class Proof(Frames):
                     own = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
                     if len({len(t) for t in own.values()}) > 1:
                         raise ValueError("its parts do not fit together")
+                    if kind == "followed" and header["version"] == 1:
+                        # They were made of the documents that were patched, and counted where those were right.
+                        own = {"before": torch.empty(0, dtype=torch.bool), "right": own["right"][own["counts"]]}
                     found[kind].append(record(**{**words, **own}))
             routes = tuple(
                 TestedRoute(r.slot, tuple(r.carriers), r.on, r.gap, r.sufficient, r.necessary) for r in found["routes"]
