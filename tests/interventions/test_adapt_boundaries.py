@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from mixerscope.artifacts.effects import Part
+from mixerscope.artifacts.proof import USUAL
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions import (
     Cell,
@@ -19,10 +20,13 @@ from mixerscope.interventions import (
     verdict,
 )
 from mixerscope.interventions.plan import parts_of
+from mixerscope.interventions.prove import other_sizes, prove
+from mixerscope.model import build_model
 from mixerscope.planted.models import conv_recurrence, induction_transformer
 from mixerscope.planted.zoo import TASK
 from mixerscope.randomness import construction
 from mixerscope.sites import edit, record
+from mixerscope.spec import ModelSpec
 from tests.interventions.homemade import SITES, HomeMade
 
 PAIRS = make_pairs(TASK, PairSettings(documents=64, avoid_present=True), data_seed=0)
@@ -67,6 +71,39 @@ def test_with_boundaries_alone_a_block_answers_as_a_whole():
         "block 1 as a whole: value → query",
     ]
     assert all(move.share is not None and move.share.low > 0.9 for move in found.moves)
+
+
+class Positioned(HomeMade):
+    """With learned positions, which end."""
+
+    def __init__(self, symbols, width, rows):
+        super().__init__(symbols, width)
+        self.places = nn.Embedding(rows, width)
+        self.stack[0].register_forward_pre_hook(
+            lambda m, args: (args[0] + self.places(torch.arange(args[0].shape[1])),)
+        )
+
+
+@pytest.mark.parametrize(
+    ("longest", "said"),
+    [(None, "index out of range"), (13, "a document of 19 tokens is longer than the 13 the module takes")],
+)
+def test_longer_documents_than_a_module_can_take_are_not_held_against_it(longest, said):
+    with construction(0):
+        module = Positioned(TASK.vocab_size, 12, 13)
+    assert PAIRS.original.tokens.shape[1] == 13
+    model = adapt(module, SITES, logits=lambda out: out["scores"], longest=longest)
+    proof = prove(model, PAIRS, "value", variants=other_sizes(PAIRS, documents=4))
+    [variant] = [variant for variant in proof.variants if variant.reason]
+    assert said in variant.reason
+    assert {route.on for route in proof.routes} == {USUAL}
+
+
+def test_a_filter_that_ends_is_not_held_against_our_own_model_either():
+    options = {"filter_length": 13}
+    model = build_model(ModelSpec(architecture="hyena", width=8, max_length=64, options=options), TASK.vocab_size, 0)
+    proof = prove(model, PAIRS, "value", variants=other_sizes(PAIRS, documents=4))
+    assert any("longer than the implicit filter" in variant.reason for variant in proof.variants)
 
 
 def test_several_parts_of_one_block_are_told_apart():

@@ -172,6 +172,15 @@ def test_a_verdict_can_be_asked_for(kind):
     assert [part.component for [part] in facts.blocks] == [FAMILIES[kind].component] * DEPTH
 
 
+def test_positions_that_end_are_known():
+    module = build("gpt2", max_position_embeddings=PAIRS.original.tokens.shape[1])
+    model = ms.adapt_hf(module)
+    assert ms.verdict(ms.interchange(model, PAIRS), model).sentence()
+    with pytest.raises(UserError, match="a document of 22 tokens is longer than the 11 the module takes"):
+        model(PAIRS.original.tokens.repeat(1, 2))
+    assert ms.adapt_hf(build("mamba"))(PAIRS.original.tokens.repeat(1, 9)).shape[1] == 99
+
+
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_half_precision_passes_too(kind):
     found = ms.check_model(ms.adapt_hf(build(kind).to(torch.bfloat16)), PAIRS.original)

@@ -258,6 +258,24 @@ def test_half_precision_is_judged_by_its_own_rounding(dtype):
     assert grid.original.likelihood.dtype == torch.float32
 
 
+class Upcast(Small):
+    """Adds in half precision and hands on single numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sum = nn.Identity()
+
+    def forward(self, ids):
+        x = self.table(ids)
+        return self.out(self.sum((x + self.layer(x)).float()).to(x.dtype)).float()
+
+
+def test_numbers_that_were_rounded_before_they_became_single_ones_are_not_held_to_more():
+    sites = {"blocks.0.resid_pre": "table", "blocks.0.mixer_out": "layer", "blocks.0.resid_post": "sum"}
+    found = check_model(adapt(build(Upcast).to(torch.bfloat16), sites), TOKENS)
+    assert found.passed, str(found)
+
+
 def test_an_edit_of_another_precision_is_written_in_the_models_own():
     model = adapt(build(Small).to(torch.bfloat16), {"in": "layer:input"})
     with edit(model, {"in": lambda x: x.double()}):

@@ -37,6 +37,7 @@ def adapt(
     heads: Mapping[str, int] | None = None,
     boundaries: Sequence[str] | None = None,
     parts: Parts | None = None,
+    longest: int | None = None,
 ) -> "Adapted":
     """The module with our names for its places, ready for `record`, `edit`, `plan_grid`, `interchange`, `check_model`.
 
@@ -47,12 +48,13 @@ def adapt(
     A verdict needs `boundaries`: the sites of the residual stream before each block and after the last, in order
     (default: `blocks.0.resid_pre`, ..., and the last `resid_post`, where all are named). `parts` says of each block
     what moves information between positions, as (component, site just after it); left out, the block as a whole.
-    `heads` says how many heads a site has, whose activation [n, t, h d] or [n, t, h, d] is then [n, t, h, d].
+    `heads` says how many heads a site has, whose activation [n, t, h d] or [n, t, h, d] is then [n, t, h, d]. A proof
+    tries longer documents than usual: `longest` is how many tokens the module can take.
     """
     if not isinstance(sites, Mapping):
         raise UserError(f"sites is a map such as {{'blocks.0.resid_post': 'layers.0'}}, not {described(sites)}")
     places = {name: Place.of(text) for name, text in sites.items()}
-    return Adapted(module, places, head, logits, call, heads or {}, boundaries, parts)
+    return Adapted(module, places, head, logits, call, heads or {}, boundaries, parts, longest)
 
 
 class Adapted(nn.Module):
@@ -68,6 +70,7 @@ class Adapted(nn.Module):
         heads: Mapping[str, int],
         boundaries: Sequence[str] | None,
         parts: Parts | None,
+        longest: int | None,
     ) -> None:
         super().__init__()
         if not isinstance(module, nn.Module):
@@ -80,6 +83,7 @@ class Adapted(nn.Module):
             _demand(self.foreign, path)
         self.places = dict(places)
         self.head = head
+        self.longest = longest
         self._find_logits = logits or _find_logits
         self._call = call or (lambda module, tokens: module(tokens))
         _known(heads, places)
@@ -99,6 +103,10 @@ class Adapted(nn.Module):
 
     def forward(self, tokens: Tensor, read: Tensor | None = None) -> Tensor:
         """Logits [n, t, v], or [n, q, v] at the positions `read` [n, q] alone."""
+        if self.longest is not None and tokens.shape[1] > self.longest:
+            raise UserError(
+                f"a document of {tokens.shape[1]} tokens is longer than the {self.longest} the module takes"
+            )
         kept: list[_Kept] = []
         with ExitStack() as stack:
             stack.enter_context(_every_submodule_called(self.foreign))

@@ -108,4 +108,5 @@ def adapt_hf(model: nn.Module) -> Adapted:
         heads=heads,
         boundaries=boundaries,
         parts=parts,
+        longest=getattr(module.config, "max_position_embeddings", None),
     )

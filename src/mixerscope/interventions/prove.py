@@ -112,7 +112,7 @@ def prove_cohort(
             found += more
         followed = _followed(members, pairs, fresh_documents)
         for name, other in (variants or {}).items():
-            reason = _too_long(members.first, other)
+            reason = _refused(members.first, other)
             right = [torch.empty(0, dtype=torch.bool)] * len(models) if reason else _right(members, other.original)
             guessing = other.task.guessing() if other.task is not None else 0.0
             for own, answered in zip(sizes, right, strict=True):
@@ -250,10 +250,11 @@ def _followed(members: Members, pairs: Pairs, documents: int) -> list[list[Follo
     return found
 
 
-def _too_long(model: Model | Adapted, pairs: Pairs) -> str:
-    """Why the model cannot take these documents, or nothing."""
-    length = pairs.original.tokens.shape[1]
-    positions = model.position_embedding if isinstance(model, Model) else None
-    if positions is not None and length > positions.num_embeddings:
-        return f"documents of {length} tokens are longer than the {positions.num_embeddings} learned positions"
+def _refused(model: Model | Adapted, pairs: Pairs) -> str:
+    """Why the model cannot take these documents, or nothing; learned positions are not the only thing that ends."""
+    tokens = pairs.original.tokens[:1].to(device_of(model))
+    try:
+        model(tokens)
+    except (UserError, IndexError, RuntimeError) as error:  # a foreign module fails in its own way
+        return str(error).partition("\n")[0] or type(error).__name__
     return ""
