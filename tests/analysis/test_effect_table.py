@@ -96,7 +96,7 @@ def test_every_row_is_the_number_by_its_definition():
     assert list(rows) == PLAN
     for cell, own in rows.items():
         # Zeros were written at the key alone and at two places together; offsets are no roles.
-        takes_part = cell.role in PAIRS.original.roles and cell.head < 0
+        takes_part = cell.role in PAIRS.original.roles and cell.head < 0 and cell.slot in PAIRS.patched
         assert list(own) == [*METRICS, SHARE, *([BEST] if takes_part else [])], cell
         for metric, row in own.items():
             if metric == BEST and cell.edit == "zero":
@@ -138,8 +138,10 @@ def test_places_that_are_no_roles_take_part_in_the_best_where_every_site_has_the
 
 def test_a_slot_that_was_corrupted_to_see_whether_it_is_read_can_be_patched_all_the_same():
     pairs = make_pairs(TASK, PairSettings(documents=9), data_seed=0)
-    assert (pairs.patched, tuple(pairs.corrupted)) == (("key",), ("key", "value"))
-    assert {cell.slot for cell in full_plan(MODEL, pairs)} == {"key"}
+    assert (pairs.patched, tuple(pairs.corrupted)) == (("key",), ("key", "value", "query"))
+    beside = [cell for cell in full_plan(MODEL, pairs) if cell.slot != "key"]
+    assert {cell.slot for cell in beside} == {"value", "query"}
+    assert {cell.site for cell in beside} == {"blocks.1.resid_pre"}, "only where a verdict looks"
     cell = Cell("value", "restore", "embed", "value")
     table = effect_table(interchange(MODEL, pairs, [cell]), MODEL)
     assert table.estimate(cell, SHARE).value == pytest.approx(1)

@@ -44,6 +44,7 @@ def grid(cells: dict[tuple[str, str], list[float]]) -> Grid:
         PAIRS,
         effects([0.9] * 4),
         {"key": effects([0.1] * 4)},
+        {"key": effects([0.9] * 4)},
         {Cell("key", d, "embed", role): Measured(effects(values)) for (d, role), values in cells.items()},
         SelfTest((), 4, 1e-4),
     )

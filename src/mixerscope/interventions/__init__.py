@@ -37,7 +37,7 @@ from mixerscope.interventions.plan import (
     judging_cells,
     plan_grid,
 )
-from mixerscope.interventions.prove import Route, other_sizes, prove, prove_cohort, verdict
+from mixerscope.interventions.prove import Route, other_sizes, prove, prove_cohort, prove_table, verdict, verdicts
 from mixerscope.interventions.reads import Reads
 from mixerscope.interventions.selftest import SelfTest, SiteTest, self_test
 from mixerscope.interventions.states import state_sites
@@ -93,8 +93,10 @@ __all__ = [
     "plan_grid",
     "prove",
     "prove_cohort",
+    "prove_table",
     "self_test",
     "state_sites",
     "unedited_effects",
     "verdict",
+    "verdicts",
 ]

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mixerscope.analysis import Rules, hypotheses, judge_slot
-from mixerscope.artifacts.effects import ANYWHERE, half
+from mixerscope.analysis import Rules, hypotheses, judge, judge_slot
+from mixerscope.artifacts.effects import ANYWHERE, EffectTable, half
 from mixerscope.artifacts.proof import USUAL, Followed, Proof, TestedRoute, Variant
-from mixerscope.artifacts.verdicts import Verdict
+from mixerscope.artifacts.verdicts import Verdict, Verdicts
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.batching import batching, device_of
@@ -71,9 +71,20 @@ def verdict(grid: Grid, model: Model | Adapted, slot: str | None = None, rules: 
     """What a grid says of one slot (default: its first): the route it proposes, put to the proof, and its name if no
     test refutes it."""
     table = effect_table(grid, model)
+    slot = grid.pairs.patched[0] if slot is None else slot
+    return judge_slot(table, slot, rules, prove_table(table, grid, model, rules))
+
+
+def verdicts(grid: Grid, model: Model | Adapted, rules: Rules | None = None) -> Verdicts:
+    """The same of every slot that was patched."""
+    table = effect_table(grid, model)
+    return judge(table, rules, prove_table(table, grid, model, rules))
+
+
+def prove_table(table: EffectTable, grid: Grid, model: Model | Adapted, rules: Rules | None = None) -> Proof:
+    """The proof of every route that a table proposes, on the documents of its grid."""
     routes = [Route(slot, path) for slot, path in hypotheses(table, rules)]
-    [proof] = prove_cohort([model], grid.pairs, [routes], other_sizes(grid.pairs))
-    return judge_slot(table, grid.pairs.patched[0] if slot is None else slot, rules, proof)
+    return prove_cohort([model], grid.pairs, [routes], other_sizes(grid.pairs))[0]
 
 
 def other_sizes(pairs: Pairs, settings: PairSettings | None = None, documents: int = 128) -> dict[str, Pairs]:

@@ -166,7 +166,8 @@ def best_roles(grid: Grid) -> dict[Cell, Tensor]:
         sites[cell.slot, cell.direction, cell.edit, cell.role].add(cell.site)
 
     def takes_part(cell: Cell) -> bool:
-        if JOINT in cell.role or cell.head >= 0:
+        # Of a slot that is not patched, only what a verdict looks at is there: not every role has its chance.
+        if JOINT in cell.role or cell.head >= 0 or cell.slot not in grid.pairs.patched:
             return False
         # What is looked at for a verdict here and there must not take the place of a role at these sites alone.
         kind = cell.slot, cell.direction, cell.edit

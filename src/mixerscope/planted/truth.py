@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from mixerscope.artifacts import Verdict
-from mixerscope.interventions import PairSettings, interchange, make_pairs, verdict
+from mixerscope.interventions import PairSettings, interchange, make_pairs, verdicts
 from mixerscope.model import Model
 from mixerscope.randomness import stream
 from mixerscope.tasks import AR
@@ -114,7 +114,7 @@ class Planted:
         """The verdicts by slot."""
         spec = PairSettings(documents=DOCUMENTS, slots=slots, avoid_present=True)
         grid = interchange(model, make_pairs(self.task, spec, data_seed=0))
-        return {slot: verdict(grid, model, slot) for slot in slots}
+        return verdicts(grid, model).by_slot
 
     def expected(self, slot: str) -> str:
         return self.mechanism if slot == "key" else self.with_value_corrupted
