@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
-from mixerscope.errors import UnknownName, UserError
-from mixerscope.interventions import Cell, PairSettings, interchange, make_pairs, plan_grid, verdict
+from mixerscope.analysis.documents import surest
+from mixerscope.errors import UnknownName
+from mixerscope.interventions import Cell, PairSettings, full_plan, interchange, make_pairs, verdict
 from mixerscope.model import build_model
 from mixerscope.planted.models import (
     conv_recurrence,
@@ -16,7 +18,7 @@ from mixerscope.planted.models import (
     split_induction,
     two_routes,
 )
-from mixerscope.planted.zoo import ALL, MIXED, RETRIEVERS, SHAMS, TASK, Planted
+from mixerscope.planted.zoo import ALL, EVERY, MIXED, RETRIEVERS, SHAMS, TASK, Planted
 from mixerscope.randomness import stream
 from mixerscope.spec import ModelSpec
 
@@ -45,12 +47,20 @@ def test_every_planted_route_is_named(planted: Planted, seed: int):
         assert verdict_.accuracy.value == 1.0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("planted", [p for p in EVERY if p not in RETRIEVERS], ids=by_name)
+def test_no_other_planted_model_is_called_what_it_is_not(planted: Planted):
+    """Mixtures, distributed routes, shams and the other single routes; `benchmarks.verdicts` has 20 embeddings each."""
+    found = planted.judge(planted.build(planted.task, 0))
+    for slot, verdict_ in found.items():
+        assert planted.accepts(slot, verdict_.mechanism), verdict_.sentence()
+
+
 @pytest.mark.parametrize("planted", MIXED, ids=by_name)
-def test_two_routes_side_by_side_are_undetermined(planted: Planted, seed: int):
-    found = planted.judge(planted.build(planted.task, seed))["key"]
-    assert (found.mechanism, found.route, found.share) == ("undetermined", (), None)
-    assert "blocks.1.resid_pre" in found.reason
+def test_a_mixture_is_told_in_fractions_of_documents(planted: Planted):
+    found = planted.judge(planted.build(planted.task, 0))["key"]
+    assert (found.mechanism, found.route) == ("undetermined", ())
+    assert sum(found.found.values()) == pytest.approx(1)
+    assert max(found.found.values()) < 0.9 or list(found.found) == ["neither"]
 
 
 @pytest.mark.parametrize("slots", [("key", "value"), ("key",)], ids=" and ".join)
@@ -59,24 +69,23 @@ def test_every_sham_is_refused(planted: Planted, slots: tuple[str, ...]):
     for slot, found in planted.judge(planted.build(planted.task, 0), slots).items():
         assert (found.mechanism, found.route) == ("not retrieval", ()), slot
         assert "100% of the documents are answered" in found.reason
-        assert "by 0.000 [0.000, 0.000] only" in found.reason, "and never by -0.000"
+        assert "0.00 [0.00, 0.00] only" in found.reason, "and never -0.00"
 
 
 def test_copying_a_value_without_its_key_is_refused_though_only_the_value_was_corrupted():
-    [sham] = [planted for planted in SHAMS if "position reader" in planted.name]
+    [sham] = [planted for planted in SHAMS if planted.name == "sham: position reader"]
     model = position_reader(sham.task, 0)
     found = sham.judge(model, ("value",))["value"]
     assert found.mechanism == "not retrieval"
-    assert "corrupting the key" in found.reason
     honest = RETRIEVERS[0].judge(induction_transformer(TASK, 0), ("value",))["value"]
     assert honest.mechanism == "value copy"
 
 
-def test_untrained_model_has_not_learned():
+def test_an_untrained_model_is_not_above_guessing():
     model = build_model(ModelSpec(architecture="attention", width=16), TASK.vocab_size, seed=0)
     found = RETRIEVERS[0].judge(model)["key"]
-    assert (found.mechanism, found.route, found.share) == ("not learned", (), None)
-    assert "likelihood" in found.reason
+    assert (found.mechanism, found.route, found.share) == ("not above guessing", (), None)
+    assert found.guessing == TASK.guessing()
     assert "-0.0" not in found.reason
 
 
@@ -97,18 +106,24 @@ def test_evidence_of_an_unforeseen_place_is_kept():
 
 def test_evidence_of_two_routes_has_them_together():
     found = RETRIEVERS[0].judge(two_routes(TASK, 0))["key"]
-    assert "more than one role carries the information: key, value" in found.reason
-    at = found.boundaries[1]
-    assert at.restored["key&value"].value == pytest.approx(1, abs=0.01)
+    assert found.found == {"neither": 1.0}
+    assert "key and value together in 100%" in found.reason
+    assert found.boundaries[1].restored["key&value"].value == 1
 
 
-def test_no_role_alone_but_two_together():
+def test_a_route_by_key_is_told_as_the_mixture_it_is():
     found = RETRIEVERS[0].judge(split_induction(TASK, 0))["key"]
-    assert "no role alone carries the information" in found.reason
-    assert "value&next_key together bring back 1.00" in found.reason
+    assert set(found.found) == {"association one step later (block 1)", "induction (block 1)"}
+    assert all(0.3 < share < 0.7 for share in found.found.values())
     at = found.boundaries[1]
-    assert at.restored["value"].value + at.restored["next_key"].value == pytest.approx(1, abs=0.02)
-    assert at.restored["all roles"].value == pytest.approx(1, abs=0.01)
+    assert at.carrier is None
+    assert at.restored["value"].value + at.restored["next_key"].value == pytest.approx(1)
+
+
+def test_half_here_and_half_there_is_no_mixture_of_documents():
+    """Shares of a half, a hair more or less: the documents need both places, and do not take one each."""
+    shares = torch.tensor([[0.51, 0.49, 0.9, 0.6], [0.49, 0.51, 0.3, 0.6], [0.0, 0.0, 0.0, 0.0]])
+    assert surest(shares, 0.5).tolist() == [-1, -1, 0, 0]
 
 
 @pytest.mark.parametrize("planted", RETRIEVERS, ids=by_name)
@@ -124,7 +139,7 @@ def test_what_the_query_says_is_used_where_it_stands(planted: Planted):
 def test_a_model_that_does_not_read_the_query_is_refused(planted: Planted):
     found = planted.judge(planted.build(planted.task, 0), ("query",))["query"]
     assert found.mechanism == "not retrieval"
-    assert "corrupting the query lowers the likelihood by 0.000 [0.000, 0.000] only" in found.reason
+    assert "0.00 [0.00, 0.00] only" in found.reason
 
 
 def follows(planted: Planted) -> dict[str, float]:
@@ -153,18 +168,18 @@ def test_every_sham_fails_to_follow_what_it_does_not_read():
     assert both == {"query": 0.0, "swap-keys": 1.0, "value": 0.0}
 
 
-def test_a_grid_that_lacks_a_cell_is_refused():
+def test_a_grid_that_lacks_a_cell_names_no_route_through_it():
     model = induction_transformer(TASK, 0)
     pairs = make_pairs(TASK, PairSettings(documents=16, avoid_present=True), data_seed=0)
-    plan = plan_grid(model, pairs)
     missing = Cell("key", "break", "blocks.1.resid_pre", "value")
-    grid = interchange(model, pairs, [cell for cell in plan if cell != missing])
-    with pytest.raises(UserError, match=r"key / break / blocks.1.resid_pre / value"):
-        verdict(grid, model)
+    grid = interchange(model, pairs, [cell for cell in full_plan(model, pairs) if cell != missing])
+    found = verdict(grid, model)
+    assert found.mechanism == "undetermined"
+    assert "at blocks.1.resid_pre no single place carries the information" in found.reason
 
 
 @pytest.mark.parametrize("direction", ["restore", "break"])
-def test_an_invalid_cell_leaves_the_verdict_undetermined_and_is_named(direction: str):
+def test_an_invalid_cell_is_no_evidence(direction: str):
     model = induction_transformer(TASK, 0)
     pairs = make_pairs(TASK, PairSettings(documents=16, avoid_present=True), data_seed=0)
     grid = interchange(model, pairs)
@@ -172,7 +187,7 @@ def test_an_invalid_cell_leaves_the_verdict_undetermined_and_is_named(direction:
     bad = replace(grid.cells[cell], status="invalid", reason="not finite in 1 of 16 documents")
     found = verdict(replace(grid, cells={**grid.cells, cell: bad}), model)
     assert found.mechanism == "undetermined"
-    assert f"the {direction} cell of role 'value' is invalid: not finite in 1 of 16" in found.reason
+    assert f"the {direction} cell of role 'value' is invalid: not finite in 1 of 16 documents" in found.reason
 
 
 def test_original_runs_that_are_not_finite_have_no_verdict():
@@ -221,22 +236,3 @@ def test_an_inner_route_through_a_place_that_is_no_role():
         ("short convolution", "key", "key+3"),
         ("recurrence", "key+3", "query"),
     ]
-
-
-@pytest.mark.parametrize(("scale", "mechanism"), [(0.008, "not retrieval"), (0.05, "induction")])
-def test_the_gap_must_exceed_the_published_filter(scale: float, mechanism: str):
-    """The same shares on a smaller gap: below 0.01 in likelihood the corrupted token does not count as read."""
-    model = induction_transformer(TASK, 0)
-    pairs = make_pairs(TASK, PairSettings(documents=64, avoid_present=True), data_seed=0)
-    grid = interchange(model, pairs)
-
-    def shrunk(effects):
-        return replace(effects, likelihood=0.5 + scale * effects.likelihood)
-
-    smaller = replace(
-        grid,
-        original=shrunk(grid.original),
-        corrupted={slot: shrunk(effects) for slot, effects in grid.corrupted.items()},
-        cells={cell: replace(m, effects=shrunk(m.effects)) for cell, m in grid.cells.items()},
-    )
-    assert verdict(smaller, model).mechanism == mechanism

@@ -64,8 +64,18 @@ def together_text(documents: SlotDocuments, sites: Sequence[str], rules: Rules) 
         everywhere = [value for place, value in joint.items() if place.count(JOINT) > 1]
         if everywhere:
             said += f", all roles in {max(everywhere):.0%}"
-        return said
+        return said + "".join(f"; {reason}" for reason in _invalid(documents, site)[:1])
     return "each station has its carrier, but they do not make one route"
+
+
+def _invalid(documents: SlotDocuments, site: str) -> list[str]:
+    """Cells of a site that say nothing, and why."""
+    table = documents.table
+    return [
+        f"the {cell.direction} cell of role {cell.role!r} is invalid: {reason}"
+        for cell, status, reason in zip(table.cells, table.statuses, table.reasons, strict=True)
+        if status == "invalid" and (cell.slot, cell.site, cell.edit, cell.head) == (documents.slot, site, SWAP, -1)
+    ]
 
 
 def joint_places(documents: SlotDocuments, site: str) -> list[str]:
