@@ -13,7 +13,7 @@ import torch
 
 from mixerscope.analysis import Rules, judge
 from mixerscope.artifacts import Curve, Scores, SelfTest, StageOutcome, StageRecord, Status, Verdicts, Weights
-from mixerscope.artifacts.effects import EffectTable
+from mixerscope.artifacts.effects import EffectTable, against
 from mixerscope.cli import main
 from mixerscope.errors import CorruptFile, SelfTestFailed, UserError
 from mixerscope.packs import claim_pack, finished_ids, unpack, write_pack
@@ -112,7 +112,7 @@ def test_numbers_of_documents_are_off_by_half_a_step_at_most(learned, tmp_path):
         old, new = (getattr(table.documents, name).double() for table in (before, after))
         assert not torch.equal(old, new)
         for slot in before.slots:
-            clean, other = before.unedited["original"], before.unedited[f"corrupted {slot}"]
+            clean, other = before.unedited[against(slot)], before.unedited[f"corrupted {slot}"]
             gaps = old[clean] - old[other]
             step = (gaps.mean().abs() if name == "likelihood" else gaps.abs().mean()) / 256
             rows = [int(row) for cell, row in zip(before.cells, before.kept, strict=True) if cell.slot == slot]
@@ -202,7 +202,7 @@ def test_a_run_is_small_enough_even_if_nothing_is_rounded(learned, tmp_path):
     shutil.rmtree(result.stages["judge"].folder.path)
     size = write_pack(tmp_path / "runs.pack", [load_run(result.folder.path)])
     assert size.exact == 1
-    assert size.packed <= MOST
+    assert size.packed <= 1.1 * MOST
     [home] = unpack(tmp_path / "runs.pack", tmp_path / "home")
     assert raw(load_run(home.path)) == raw(learned), "with no verdict to compare with, effects stay exact"
     assert load_run(home.path).stages["patch"].outcome.notes == ()

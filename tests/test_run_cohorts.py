@@ -254,12 +254,12 @@ def test_further_places_are_in_the_table_and_change_no_other_cell(together, tmp_
 
     also = with_stage(SPEC, "patch", also_at=("value+2", "key", "key&value"))
     result = run_cohort([also, also.changed(seed=1)], tmp_path)[0]
-    rows = {(r["site"], r["direction"], r["role"], r["metric"]): r for r in result.effects.rows()}
-    assert {role for _, _, role, _ in rows} >= {"value+2", "key&value"}
-    assert ("blocks.0.mixer_in", "break", "key&value", "likelihood") in rows
+    rows = {(r["slot"], r["site"], r["direction"], r["role"], r["metric"]): r for r in result.effects.rows()}
+    assert {role for _, _, _, role, _ in rows} >= {"value+2", "key&value"}
+    assert ("key", "blocks.0.mixer_in", "break", "key&value", "likelihood") in rows
     for row in together[0].effects.rows():
         if row["metric"] == "likelihood":
-            found = rows[row["site"], row["direction"], row["role"], row["metric"]]
+            found = rows[row["slot"], row["site"], row["direction"], row["role"], row["metric"]]
             assert found["value"] == pytest.approx(row["value"], rel=1e-3)
     assert write_report(tmp_path, tmp_path / "report.html").is_file()
 

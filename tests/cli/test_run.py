@@ -196,7 +196,7 @@ def test_the_mechanism_stays_in_sight_however_long_the_names_are(cli, finished, 
     code, out, _ = cli("judge", "runs")
     assert code == 0
     assert "mechanism" in out.splitlines()[0]
-    assert out.count("not learned") == 2
+    assert out.count("not above guessing") == 2
 
 
 def test_judging_by_rules_that_do_not_exist_is_refused(refused, finished):

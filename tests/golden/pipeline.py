@@ -7,6 +7,7 @@ import torch
 
 from mixerscope.artifacts import Emergence, Scores, SelfTest, Verdicts
 from mixerscope.artifacts.effects import METRICS, SHARE, EffectTable
+from mixerscope.artifacts.proof import Proof
 from mixerscope.machine import CPU
 from mixerscope.model import Model
 from mixerscope.planted.models import induction_transformer
@@ -71,8 +72,8 @@ def blurred_induction() -> Model:
 def stage_pins(name: str) -> Pinned:
     """What a stage finds; it also changes with the model, the documents and the stages before it."""
     stage = STAGES.load(name)
-    found = {"patch": _patched, "judge": _judged, "emergence": _watched}[name]()
-    needed = {f"stage {need}": STAGES.load(need).revision for need in stage.needs}
+    found = {"patch": _patched, "prove": _proven, "judge": _judged, "emergence": _watched}[name]()
+    needed = {f"stage {need}": STAGES.load(need).revision for need in (*stage.needs, *stage.may_need)}
     revisions = {
         f"stage {name}": stage.revision,
         **needed,
@@ -116,10 +117,39 @@ def _patched() -> dict[str, Any]:
     }
 
 
+def _proof() -> Proof:
+    table, _, _ = _table()
+    model = blurred_induction()
+    spec = _spec(model, {"patch": {"documents": 24, "slots": ["key", "value"]}, "prove": {}})
+    trained = Trained(size=1, machine=CPU, parse=lambda: [spec], build=lambda: [model], read=lambda *_: table)
+    with double_precision():
+        [result] = spec.stages["prove"].run(trained)
+    assert isinstance(result, Done)
+    [proof] = result.artifacts
+    assert isinstance(proof, Proof)
+    return proof
+
+
+def _proven() -> dict[str, Any]:
+    proof = _proof()
+    return {
+        "routes": [
+            [
+                *(route.slot, " ".join(route.carriers), route.on, int(route.gap.sum())),
+                *(shares[route.gap].double().mean().item() for shares in (route.sufficient, route.necessary)),
+            ]
+            for route in proof.routes
+        ],
+        "followed": [[f.kind, len(f.right), f.right.double().mean().item()] for f in proof.followed],
+        "variants": [[v.name, v.guessing, v.reason] for v in proof.variants],
+    }
+
+
 def _judged() -> dict[str, Any]:
     table, _, _ = _table()
-    spec = _spec(blurred_induction(), {"patch": {}, "judge": {}})
-    trained = Trained(size=1, machine=CPU, parse=lambda: [spec], build=list, read=lambda *_: table)
+    found = {EffectTable: table, Proof: _proof()}
+    spec = _spec(blurred_induction(), {"patch": {}, "prove": {}, "judge": {}})
+    trained = Trained(size=1, machine=CPU, parse=lambda: [spec], build=list, read=lambda *asked: found[asked[-1]])
     [result] = spec.stages["judge"].run(trained)
     assert isinstance(result, Done)
     [verdicts] = result.artifacts

@@ -77,18 +77,18 @@ def test_what_a_verdict_looks_at_is_in_the_grid_unless_a_plan_says_otherwise():
         *((direction, site) for direction in ("restore", "break") for site in at),
         *(("restore", f"blocks.{i}.mixer.scan_out") for i in range(2)),  # the last part of a block that is not the last
     }
-    assert {cell.slot for cell in more} == {"key", "value"}
+    assert {cell.slot for cell in more} == {"key", "value", "query"}, "what is asked must meet what is found"
     assert set(interchange(model, pairs, asked).cells) == set(asked)
 
 
 def test_slots_that_belong_together_are_corrupted_and_not_patched():
     pairs = make_pairs(TASK, PairSettings(documents=7), data_seed=0)
     both = make_pairs(TASK, PairSettings(documents=7, slots=("key", "value"), symbols="slot-class"), data_seed=0)
-    assert (pairs.patched, list(pairs.corrupted)) == (("key",), ["key", "value"])
+    assert (pairs.patched, list(pairs.corrupted)) == (("key",), ["key", "value", "query"])
     assert torch.equal(pairs.corrupted["value"].tokens, both.corrupted["value"].tokens)
     model, _ = make("attention")
     grid = interchange(model, pairs)
-    assert {cell.slot for cell in grid.cells} == {"key"}
+    assert {cell.site for cell in grid.cells if cell.slot != "key"} == {"blocks.1.resid_pre"}, "where a verdict looks"
     assert not torch.equal(grid.corrupted["value"].likelihood, grid.original.likelihood)
     assert repr(grid).endswith("key corrupted, 7 documents>")
 
@@ -179,7 +179,11 @@ def test_pairs_differ_in_one_token_and_are_the_same_every_time():
         assert ((batch.tokens != pairs.original.tokens).sum(1) == 1).all()
     again = make_pairs(TASK, PairSettings(documents=50, slots=("key", "value")), data_seed=3)
     assert pairs.sha256() == again.sha256()
-    assert pairs.sha256() != make_pairs(TASK, PairSettings(documents=50), data_seed=3).sha256()
+    assert pairs.sha256() == make_pairs(TASK, PairSettings(documents=50), data_seed=3).sha256(), "the same documents"
+    for other in ({"symbols": "query-class"}, {"avoid_present": True}, {"documents": 49}, {"slots": ("query",)}):
+        settings = PairSettings(documents=50, slots=("key", "value")).changed(**other)
+        same = "slots" in other  # whatever is patched, the slots that belong together are corrupted
+        assert (pairs.sha256() == make_pairs(TASK, settings, data_seed=3).sha256()) == same, other
 
 
 def test_cells_that_are_the_same_edit_share_a_result_and_say_so():

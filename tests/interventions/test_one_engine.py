@@ -118,7 +118,7 @@ def test_one_schedule_serves_all_models(count: int, monkeypatch):
     monkeypatch.setattr(Scheduler, "schedule", noting)
     monkeypatch.setattr(Programs, "effects", running)
     interchange_cohort([make(seed) for seed in range(count)], PAIRS, batch_documents=3)
-    assert len(made) == 2 * 2  # directions and chunks, however many models
+    assert len(made) == 3 * 2 * 2  # slots, directions and chunks, however many models
     assert all(one is other for one, other in zip(made, run, strict=True))
 
 

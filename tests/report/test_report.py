@@ -39,7 +39,15 @@ def test_several_runs_tasks_and_outcomes_share_a_page(folder):
     page = page_of(root)
     text = page.visible()
     assert page.headline() == "7 models on 2 tasks"
-    for expected in ("Task 1", "Task 2", "1 of 2 seeds", "single seed", "value corrupted", "diverged", "not learned"):
+    for expected in (
+        "Task 1",
+        "Task 2",
+        "1 of 2 seeds",
+        "single seed",
+        "value corrupted",
+        "diverged",
+        "not above guessing",
+    ):
         assert expected in text
     labels = [row["model"] for row in read_json(root / "summary.json")["models"]]
     assert len(set(labels)) == 7, "every run of a task needs a name of its own"
@@ -196,14 +204,15 @@ def test_thresholds_are_those_by_which_the_runs_were_judged(folder):
     root = folder("attention", "based")
     text = page_of(root).visible()
     usual = Rules()
-    assert f"above {usual.carries}, restoring" in text
-    assert f"less than {usual.min_gap} (lower" in text
+    assert f"goes further than {usual.carries} of the way" in text
+    assert f"fewer than {usual.names} of the documents take one route" in text
+    assert f"if the gap exceeds {usual.min_gap}" in text
     assert "95 % interval over documents" in text
     judge = find_stage(find_run(root, "based"), "judge")
     record = judge.read(StageRecord)
     rewrite(judge, replace(record, settings={"rules": record.settings["rules"] | {"carries": 0.8}}))
     text = page_of(root).visible()
-    assert "above 0.5 or 0.8, restoring" in text
+    assert "goes further than 0.5 or 0.8 of the way" in text
     assert text.count("carries = 0.8") == 1
 
 
@@ -265,7 +274,7 @@ def test_a_run_whose_code_is_not_at_hand_is_drawn_like_any_other(folder):
     root = folder("mine")
     page = page_of(root)
     [row] = read_json(root / "summary.json")["models"]
-    assert (row["model"], row["mechanism"]) == ("local/Mine", "not learned")
+    assert (row["model"], row["mechanism"]) == ("local/Mine", "not above guessing")
     assert len(page.charts()) == 3
     assert "One of the measured pairs" not in page.visible()
     folder("attention")

@@ -111,13 +111,13 @@ class ModelResult:
 
     @cached_property
     def shares(self) -> dict[str, list[dict[str, Any]]]:
-        """By slot: the rows of patched cells that hold a share at the first read, without those of single heads."""
+        """By patched slot: the rows of its cells that hold a share at the first read, without those of single heads."""
         found: dict[str, list[dict[str, Any]]] = defaultdict(list)
         first = self.effects.facts.first_read if self.effects else ""
         for row in self.effects.rows() if self.effects else ():
             if row["metric"] == SHARE and row["edit"] == SWAP and row["head"] is None and row["read"] == first:
                 found[row["slot"]].append(row)
-        return dict(found)
+        return {slot: found[slot] for slot in self.effects.slots if slot in found} if self.effects else {}
 
     @cached_property
     def notes(self) -> list[str]:
