@@ -1,6 +1,6 @@
 """How often 95 % intervals cover the truth, simulated: over documents, and over seeds.
 
-Writes benchmarks/results/intervals.json and the tables of docs/verdicts.md. Ends with
+Writes benchmarks/results/intervals.json and the tables of docs/statistics.md. Ends with
 `worst over documents: <lowest> <highest>`, over the kinds of documents named in `DOCUMENTS`.
 """
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.paste import paste, table
+from mixerscope.analysis.quantiles import t_quantile
 from mixerscope.analysis.stats import proportion_estimate, ratio_estimate, seeds_estimate
 from mixerscope.randomness import stream
 
@@ -120,21 +121,45 @@ def accuracy_coverage(share: float, n: int, samples: int) -> float:
     return covered / samples
 
 
-def seed_coverage(kind: str, seeds: int, samples: int, documents: int = 64) -> dict[str, float]:
-    """Of the mean over seeds: Student's t, and for comparison the bootstrap that draws whole seeds."""
+def t_over_seeds(shares: Tensor) -> tuple[float, float]:
+    """Student's t, which may leave the range of a share; for comparison."""
+    half = t_quantile(len(shares) - 1) * shares.std().item() / len(shares) ** 0.5
+    return shares.mean().item() - half, shares.mean().item() + half
+
+
+def normal_seeds(n: int, rng: torch.Generator) -> Tensor:
+    return (0.7 + 0.08 * torch.randn(n, generator=rng, dtype=torch.float64)).clamp(0, 1)
+
+
+def failing_seeds(n: int, rng: torch.Generator) -> Tensor:
+    fails = torch.rand(n, generator=rng) < 0.1
+    return beta(0.2, 20, n, rng).where(fails, beta(0.97, 60, n, rng))
+
+
+SEED_KINDS: dict[str, tuple[float, Callable[[int, torch.Generator], Tensor]]] = {
+    "normal": (0.7, normal_seeds),
+    "skewed": (0.8, lambda n, rng: beta(0.8, 15, n, rng)),
+    "near one": (0.97, lambda n, rng: beta(0.97, 60, n, rng)),
+    "all or nothing": (0.9, lambda n, rng: (torch.rand(n, generator=rng) < 0.9).double()),
+    "hard: one in ten fails": (0.1 * 0.2 + 0.9 * 0.97, failing_seeds),
+}
+"""Mean share over all seeds, and how those of n seeds are drawn. No few seeds can show the last: most draws of them
+have no seed that fails, and look like seeds near one."""
+
+
+def seed_coverage(kind: str, seeds: int, samples: int, documents: int = 320) -> dict[str, float]:
+    """Of the mean over seeds: ours, Student's t, and the bootstrap that draws whole seeds."""
     rng = stream(0, "seeds", kind, seeds)
-    mean, spread = 0.8, 0.1
-    tried = {"t over seeds": 0, "cluster bootstrap": 0}
+    mean, draw = SEED_KINDS[kind]
+    tried = {"ours": 0, "Student's t": 0, "cluster bootstrap": 0}
     counts = resampling_counts(seeds, rng)
     for _ in range(samples):
-        if kind == "normal":
-            models = mean + spread * torch.randn(seeds, generator=rng, dtype=torch.float64)
-        else:  # the same mean and standard deviation, with a tail towards 0
-            models = beta(mean, mean * (1 - mean) / spread**2 - 1, seeds, rng)
-        noise = 0.3 * torch.randn(seeds, documents, generator=rng, dtype=torch.float64)
-        shares = models + noise.mean(1)
+        takes = torch.rand(seeds, documents, generator=rng, dtype=torch.float64) < draw(seeds, rng)[:, None]
+        shares = takes.double().mean(1)
         found = seeds_estimate(shares.tolist())
-        tried["t over seeds"] += found.low <= mean <= found.high
+        tried["ours"] += found.low <= mean <= found.high
+        low, high = t_over_seeds(shares)
+        tried["Student's t"] += low <= mean <= high
         low, high = (counts @ shares / seeds).quantile(torch.tensor([0.025, 0.975]).double()).tolist()
         tried["cluster bootstrap"] += low <= mean <= high
     return {method: count / samples for method, count in tried.items()}
@@ -153,9 +178,7 @@ def measure(samples: int) -> dict[str, Any]:
         {"n": n, "share": share, "ours": accuracy_coverage(share, n, samples)} for n in SIZES for share in SHARES
     ]
     seeds = [
-        {"kind": kind, "seeds": count, **seed_coverage(kind, count, samples)}
-        for kind in ("normal", "skewed")
-        for count in SEEDS
+        {"kind": kind, "seeds": count, **seed_coverage(kind, count, samples)} for kind in SEED_KINDS for count in SEEDS
     ]
     for row in [*accuracy, *seeds]:
         print(row, flush=True)
@@ -178,16 +201,15 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
     over_documents += [row("accuracy", result["accuracy"], "ours")]
     over_documents += [row(f"hard: {kind}", of(kind), "ours") for kind in HARD]
     over_documents += [row(f"bootstrap, {kind}", of(kind), "bootstrap") for kind in DOCUMENTS]
-    methods = ("t over seeds", "cluster bootstrap")
     over_seeds = [
-        [f"{method}, {kind} seeds"]
+        [f"{kind}, {method}"]
         + [f"{r[method]:.1%}" for n in SEEDS for r in result["seeds"] if (r["kind"], r["seeds"]) == (kind, n)]
-        for method in methods
-        for kind in ("normal", "skewed")
+        for kind in SEED_KINDS
+        for method in ("ours", "Student's t", "cluster bootstrap")
     ]
     return {
         "coverage over documents": table(["documents", *header], over_documents),
-        "coverage over seeds": table(["interval", *(f"{n} seeds" for n in SEEDS)], over_seeds),
+        "coverage over seeds": table(["seeds, interval", *(f"{n} seeds" for n in SEEDS)], over_seeds),
     }
 
 
@@ -202,7 +224,7 @@ def main() -> None:
     result = measure(parser.parse_args().samples)
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
     for name, text in tables(result).items():
-        paste("verdicts.md", name, text)
+        paste("statistics.md", name, text)
     low, high = worst(result)
     print(f"worst over documents: {low:.3f} {high:.3f}")
 

@@ -17,5 +17,4 @@ for member in ms.train_cohort([spec.changed(seed=seed) for seed in range(3)]):
     model.load_state_dict(member.weights)
     verdicts.append(ms.verdict(ms.interchange(model, pairs), model))
     print(member.spec.seed, verdicts[-1].sentence())
-together = ms.over_seeds(verdicts)
-print(together.mechanism, together.share or together.note)
+print(ms.over_seeds(verdicts).sentence())

@@ -39,7 +39,7 @@ def test_a_sweep_makes_its_runs_and_a_second_call_finds_them(cli, sweep_file, tm
     code, out, err = cli(*words)
     assert code == 0
     assert "job 1" not in out
-    assert [line for line in out.splitlines() if line.startswith(("attention", "based"))] == first.splitlines()[1:5]
+    assert [line for line in out.splitlines() if line.startswith(("attention", "based"))] == first.splitlines()[1:7]
     assert "4 of them finished; to do: 0 cohorts" in err
     code, out, _ = cli(*words, "--set", "seed=7")
     assert code == 0

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mixerscope.analysis import Rules, stats
+from mixerscope.analysis import Rules, quantiles
 from mixerscope.interventions import plan
 from mixerscope.mixers.attention import Attention
 from mixerscope.mixers.base import InitRule
@@ -223,13 +223,13 @@ def test_a_stage_that_measures_or_judges_otherwise_is_found(monkeypatch):
     monkeypatch.setattr(plan, "OFFSETS", (-1, 2, 3))
     assert "blurred induction: cells was " in complaint_about("stages", "patch", stage_pins("patch"))
     monkeypatch.undo()
-    monkeypatch.setattr(stats, "LEVEL", 0.94)
-    stats._t_quantile.cache_clear()
+    monkeypatch.setattr(quantiles, "LEVEL", 0.94)
+    quantiles.t_quantile.cache_clear()
     try:
         for name, cls in (("patch", "Patch"), ("judge", "Judge"), ("emergence", "Emergence")):
             assert RAISE.format(cls) in complaint_about("stages", name, stage_pins(name))
     finally:
-        stats._t_quantile.cache_clear()
+        quantiles.t_quantile.cache_clear()
 
 
 def test_a_new_field_is_no_change_and_a_lost_one_is():

@@ -351,3 +351,13 @@ def test_many_models_are_counted_by_architecture():
     assert _names(few) == "based d=16 and based d=32"
     many = [*few, model("attention", "attention"), *few]
     assert _names(many) == "based x4 and attention x1"
+
+
+def test_seeds_of_one_training_are_put_together(folder):
+    said = "attention lr=0.001: not above guessing in 2 of 2 seeds; 2 seeds: no interval under 3"
+    root = folder("attention", "attention seed 1", "two slots", "based")
+    assert said in page_of(root).visible()
+
+
+def test_one_seed_is_put_together_with_nothing(folder):
+    assert "seeds say together" not in page_of(folder("attention")).visible()

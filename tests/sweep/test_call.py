@@ -127,3 +127,8 @@ def test_a_dry_run_counts_what_is_finished_elsewhere_and_packs_nothing(call, swe
     assert code == 0, err
     assert "2 runs, 1 of them finished; to do: 1 cohorts" in out
     assert not (tmp_path / "runs.pack").exists()
+
+
+def test_what_seeds_say_together_is_printed(call, sweep_file):
+    _, out, _ = call(sweep_file({"seed": [0, 1, 2]}))
+    assert "attention: not above guessing in 3 of 3 seeds" in out.splitlines()

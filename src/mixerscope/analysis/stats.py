@@ -4,20 +4,18 @@ Over documents: the t interval of a mean, corrected for skewness by Hall's cubic
 removal of skewness by transformation). A share is a ratio of two means over the same documents; it is the mean of the
 linearised values r + (top - r bottom) / mean(bottom), which makes comparisons paired. Where every document is all or
 nothing, few documents decide and no moment can tell how many were missed: there it is the score interval of a
-proportion (Wilson 1927). `docs/verdicts.md` has the coverage that was simulated.
+proportion (Wilson 1927). `docs/statistics.md` has the coverage that was simulated.
 """
 
 from collections.abc import Sequence
-from functools import cache
-from math import atan, comb, cos, pi, sin, sqrt
-from statistics import NormalDist
+from math import sqrt
 
 import torch
 from torch import Tensor
 
+from mixerscope.analysis.quantiles import exact_interval, normal_quantile, t_quantile
 from mixerscope.artifacts.estimate import Estimate
 
-LEVEL = 0.95
 ALL_OR_NOTHING = 0.01
 """Documents whose share lies this close to 0 or to 1, all of them, are counted and not averaged."""
 
@@ -53,7 +51,7 @@ def ratio_estimates(numerators: Tensor, denominator: Tensor) -> Sequence[Estimat
     top, bottom = numerators.double(), denominator.double()
     n = len(bottom)
     below = bottom.mean()
-    doubt = _t_quantile(n - 1) * bottom.std().item() / sqrt(n) if n > 1 else 0.0
+    doubt = t_quantile(n - 1) * bottom.std().item() / sqrt(n) if n > 1 else 0.0
     if not below.abs() > doubt:  # Fieller's condition: else the ratio could be anything
         return [None] * len(top)
     ratio = top.mean(1, keepdim=True) / below
@@ -72,11 +70,19 @@ def ratio_estimates(numerators: Tensor, denominator: Tensor) -> Sequence[Estimat
 
 
 def seeds_estimate(values: Sequence[float]) -> Estimate:
-    """Mean over seeds with its t interval; each seed counts once, however many documents measured it."""
+    """Mean of shares over at least three seeds, each counting once, however many documents measured it.
+
+    The score interval of a proportion, with Student's t for the normal quantile and as many seeds as give the scatter
+    that was seen: it cannot leave [0, 1], and it is longer towards the middle. Seeds that are all or nothing are
+    counted."""
     found = torch.tensor(values, dtype=torch.float64)
-    half = _t_quantile(len(found) - 1) * found.std().item() / sqrt(len(found))
-    mean = found.mean().item()
-    return Estimate(mean, mean - half, mean + half, len(found))
+    n, mean = len(found), found.mean().item()
+    if bool(((found <= ALL_OR_NOTHING) | (found >= 1 - ALL_OR_NOTHING)).all()):
+        low, high = exact_interval(int((found > 0.5).sum()), n)
+    else:
+        scatter = found.var().item() / (mean * (1 - mean))  # 1 where each seed were all or nothing
+        low, high = (end.item() for end in _score(found.mean(), t_quantile(n - 1) ** 2 * scatter / n))
+    return Estimate(mean, min(mean, low), max(mean, high), n)
 
 
 def _hall(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,7 +98,7 @@ def _hall(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     variance = variance.where(~flat, torch.ones_like(variance))
     skewness = ((off**3).mean(1) / variance**1.5).where(~flat, torch.zeros_like(variance))
     error = (variance / (n - 1)).sqrt().where(~flat, torch.zeros_like(variance))
-    t = _t_quantile(n - 1)
+    t = t_quantile(n - 1)
     return mean, mean - error * _unskewed(t, skewness, n), mean - error * _unskewed(-t, skewness, n)
 
 
@@ -106,31 +112,15 @@ def _unskewed(quantile: float, skewness: Tensor, n: int) -> Tensor:
 
 
 def _wilson(share: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
-    z2 = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2
-    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = (z2 * (share * (1 - share) / n + z2 / (4 * n**2))).sqrt() / (1 + z2 / n)
+    return _score(share, normal_quantile() ** 2 / n)
+
+
+def _score(share: Tensor, width: Tensor | float) -> tuple[Tensor, Tensor]:
+    """The true shares p with (share - p)^2 <= width p (1 - p)."""
+    centre = (share + width / 2) / (1 + width)
+    half = (width * (share * (1 - share) + width / 4)) ** 0.5 / (1 + width)
     return (centre - half).clamp(min=0), (centre + half).clamp(max=1)
 
 
 def _estimates(value: Tensor, low: Tensor, high: Tensor, n: int) -> list[Estimate]:
     return [Estimate(*numbers, n) for numbers in zip(value.tolist(), low.tolist(), high.tolist(), strict=True)]
-
-
-@cache
-def _t_quantile(degrees: int) -> float:
-    """The two-sided quantile of Student's t at LEVEL, by bisection; past 1000 degrees it is that of 1000."""
-    low, high = 0.0, 1000.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_within(middle, min(degrees, 1000)) < LEVEL else (low, middle)
-    return (low + high) / 2
-
-
-def _t_within(t: float, degrees: int) -> float:
-    """P(|T| <= t) for whole degrees of freedom, as a finite sum (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
-    angle = atan(t / sqrt(degrees))
-    if degrees % 2 == 0:
-        terms = (comb(2 * k, k) / 4**k * cos(angle) ** (2 * k) for k in range(degrees // 2))
-        return sin(angle) * sum(terms)
-    terms = (4**k / ((2 * k + 1) * comb(2 * k, k)) * cos(angle) ** (2 * k + 1) for k in range(degrees // 2))
-    return 2 / pi * (angle + sin(angle) * sum(terms))

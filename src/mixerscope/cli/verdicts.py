@@ -50,6 +50,7 @@ def verdict_table(results: Sequence["RunResult"]) -> RenderableType:
     """One row per run and patched slot, and below the table what each part of the models does, or what went wrong."""
     from mixerscope.artifacts import Verdicts
     from mixerscope.spec.labels import labels
+    from mixerscope.sweep.seeds import seed_lines
 
     found = [result.find(Verdicts) for result in results]
     several_slots = any(verdicts is not None and len(verdicts) > 1 for verdicts in found)
@@ -80,7 +81,8 @@ def verdict_table(results: Sequence["RunResult"]) -> RenderableType:
             notes += _notes(name, verdict)
         if result.reason:
             notes.append(Text(f"{name}: {result.reason}"))
-    return Group(table, *notes)
+    judged = [(result, tuple(verdicts or ())) for result, verdicts in zip(results, found, strict=True)]
+    return Group(table, *notes, *map(Text, seed_lines(judged)))
 
 
 def _without_verdict(result: "RunResult") -> str:

@@ -11,8 +11,8 @@ import jinja2
 import vl_convert
 
 from mixerscope import __version__
+from mixerscope.analysis.quantiles import LEVEL
 from mixerscope.analysis.rules import NOT_LEARNED, NOT_RETRIEVAL
-from mixerscope.analysis.stats import LEVEL
 from mixerscope.artifacts.effects import Mechanism
 from mixerscope.errors import UserError
 from mixerscope.report.charts import Chart, Metric, emergence_chart, learning_curve, width_chart
@@ -23,6 +23,7 @@ from mixerscope.report.numbers import FILTERS
 from mixerscope.report.tables import csv_files, packed, summary_rows
 from mixerscope.results import RunResult, load_runs
 from mixerscope.store import claim, make_folder, write_bytes, write_json
+from mixerscope.sweep.seeds import seed_lines
 
 REPORT, SUMMARY = "report.html", "summary.json"
 GENERATOR = "mixerscope"
@@ -141,6 +142,7 @@ def _section(index: int, group: TaskGroup, charts: dict[str, dict[str, Any]]) ->
         "emergence": _descriptions(emergence),
         "slots": list(dict.fromkeys(slot for model in group.models for slot in model.shares)),
         "rows": summary_rows([group]),
+        "seeds": seed_lines([(model.run, model.verdicts) for model in group.models]),
     }
 
 

@@ -96,11 +96,13 @@ def carry_out(
 
     `following` makes the listener that shows progress; without it there are plain lines on stderr.
     """
+    from mixerscope.artifacts import Verdicts
     from mixerscope.machine import Machine
     from mixerscope.spec.reading import typed_settings, use_all
     from mixerscope.sweep.best import best_lines, best_runs, finished_runs
     from mixerscope.sweep.execute import execute
     from mixerscope.sweep.plan import Imagined, make_plan
+    from mixerscope.sweep.seeds import seed_lines
     from mixerscope.sweep.source import load_runs
     from mixerscope.sweep.table import read_rows
     from mixerscope.sweep.text import Lines, outcome_lines, plan_lines
@@ -125,7 +127,16 @@ def carry_out(
             plan, call.out, machine, stop_after=call.stop_after, keep_weights=call.keep_weights, listener=listener
         )
     found = finished_runs(plan.sound, call.out)
-    _print([*best_lines(best_runs(found)), *plan.damaged.values(), *outcome_lines(outcome, read_rows(call.out))])
+    best = best_runs(found)
+    judged = [(result, tuple(result.find(Verdicts) or ())) for result in best]
+    _print(
+        [
+            *best_lines(best),
+            *seed_lines(judged, tuned=True),
+            *plan.damaged.values(),
+            *outcome_lines(outcome, read_rows(call.out)),
+        ]
+    )
     if call.pack is not None and found:
         from mixerscope.packs import write_pack
 
