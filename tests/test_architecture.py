@@ -36,6 +36,7 @@ ROOMS = {
     "results": 8,
     "runnable": 8,
     "runs": 9,
+    "comparisons": 9,
     "packs": 9,
     "check": 9,
     "sweep": 10,

@@ -8,6 +8,7 @@ from mixerscope.artifacts import Verdict as Verdict
 from mixerscope.artifacts.effects import Cell as Cell
 from mixerscope.artifacts.effects import EffectTable as EffectTable
 from mixerscope.artifacts.effects import Mechanism as Mechanism
+from mixerscope.comparisons import compare as compare
 from mixerscope.interventions import Edge as Edge
 from mixerscope.interventions import Pairs as Pairs
 from mixerscope.interventions import PairSettings as PairSettings

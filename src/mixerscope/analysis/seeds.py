@@ -83,7 +83,7 @@ def _shares(shares: Sequence[float]) -> OverSeeds:
         raise UserError(f"shares of documents lie between 0 and 1, and {wrong[0]:g} does not")
     value = sum(shares) / len(shares)
     share = seeds_estimate(shares) if len(shares) >= MIN_SEEDS else None
-    return OverSeeds(len(shares), None, {}, value, share, note=_too_few(len(shares)))
+    return OverSeeds(len(shares), None, {}, value, share, note=too_few(len(shares)))
 
 
 def _verdicts(found: Sequence[Verdict | None]) -> OverSeeds:
@@ -93,7 +93,7 @@ def _verdicts(found: Sequence[Verdict | None]) -> OverSeeds:
     mechanisms = {names[way]: count for way, count in ways.most_common()}
     common, most = ways.most_common(1)[0]
     agreement = Estimate(most / seeds, *exact_interval(most, seeds), seeds) if seeds >= MIN_SEEDS else None
-    notes = [_too_few(seeds)]
+    notes = [too_few(seeds)]
     shares: list[float] = []
     without = 0
     if most == seeds and common[1]:
@@ -142,5 +142,6 @@ def _counts(mechanisms: Mapping[str, int], seeds: int) -> str:
     return ", ".join([f"{first} in {of}", *(f"{name} in {count}" for name, count in others)])
 
 
-def _too_few(seeds: int) -> str:
+def too_few(seeds: int) -> str:
+    """What a reader must know of so few seeds; empty where there are enough."""
     return "" if seeds >= MIN_SEEDS else f"{seeds} seed{'s' if seeds > 1 else ''}: no interval under {MIN_SEEDS}"

@@ -49,13 +49,11 @@ def ratio_estimate(numerator: Tensor, denominator: Tensor) -> Estimate | None:
 def ratio_estimates(numerators: Tensor, denominator: Tensor) -> Sequence[Estimate | None]:
     """One for each row [c, n], all over the same denominator [n]."""
     top, bottom = numerators.double(), denominator.double()
-    n = len(bottom)
-    below = bottom.mean()
-    doubt = t_quantile(n - 1) * bottom.std().item() / sqrt(n) if n > 1 else 0.0
-    if not below.abs() > doubt:  # Fieller's condition: else the ratio could be anything
+    n, below = len(bottom), bottom.mean()
+    linearised = _linearised(top, bottom)
+    if linearised is None:
         return [None] * len(top)
-    ratio = top.mean(1, keepdim=True) / below
-    value, low, high = _hall(ratio + (top - ratio * bottom) / below)
+    value, low, high = _hall(linearised)
 
     whole = top > bottom / 2
     nearest = bottom.where(whole, torch.zeros_like(bottom))
@@ -83,6 +81,50 @@ def seeds_estimate(values: Sequence[float]) -> Estimate:
         scatter = found.var().item() / (mean * (1 - mean))  # 1 where each seed were all or nothing
         low, high = (end.item() for end in _score(found.mean(), t_quantile(n - 1) ** 2 * scatter / n))
     return Estimate(mean, min(mean, low), max(mean, high), n)
+
+
+def proportion_difference(first: Tensor, second: Tensor) -> Estimate:
+    """Share of ones in the first minus that in the second, of the same documents [n], zeros and ones both.
+
+    One document more that speaks for each side keeps the interval honest where they hardly ever differ (Bonett and
+    Price 2012)."""
+    n = len(first)
+    ones, others = int((first > second).sum()), int((second > first).sum())
+    centre = (ones - others) / (n + 2)
+    half = normal_quantile() * sqrt(max(0.0, (ones + others + 2) / (n + 2) - centre**2) / (n + 2))
+    value = (ones - others) / n
+    return Estimate(value, max(-1.0, min(value, centre - half)), min(1.0, max(value, centre + half)), n)
+
+
+def ratio_difference(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> Estimate | None:
+    """Ratio of two means minus another such ratio, all over the same documents [n]; None where one of them could be
+    anything."""
+    values = [_linearised(top[None].double(), bottom.double()) for top, bottom in (first, second)]
+    known = [value for value in values if value is not None]
+    return mean_estimate((known[0] - known[1])[0]) if len(known) == 2 else None
+
+
+def seeds_difference(first: Sequence[float], second: Sequence[float], within: float | None = None) -> Estimate:
+    """Mean difference over at least three pairs of seeds: Student's t, no further from zero than `within`. Seeds that
+    differ by all or nothing are counted."""
+    found = torch.tensor(first, dtype=torch.float64) - torch.tensor(second, dtype=torch.float64)
+    n, mean = len(found), found.mean().item()
+    if within == 1 and bool(((found - found.round()).abs() <= ALL_OR_NOTHING).all()):
+        counted = proportion_difference(found.round() > 0, found.round() < 0)
+        return Estimate(mean, min(mean, counted.low), max(mean, counted.high), n)
+    half = t_quantile(n - 1) * found.std().item() / sqrt(n)
+    low, high = mean - half, mean + half
+    return Estimate(mean, low, high, n) if within is None else Estimate(mean, max(-within, low), min(within, high), n)
+
+
+def _linearised(top: Tensor, bottom: Tensor) -> Tensor | None:
+    """[c, n] values whose mean is the ratio of the means, and which scatter as it does."""
+    n, below = len(bottom), bottom.mean()
+    doubt = t_quantile(n - 1) * bottom.std().item() / sqrt(n) if n > 1 else 0.0
+    if not below.abs() > doubt:  # Fieller's condition: else the ratio could be anything
+        return None
+    ratio = top.mean(1, keepdim=True) / below
+    return ratio + (top - ratio * bottom) / below
 
 
 def _hall(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
