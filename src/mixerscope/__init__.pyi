@@ -1,6 +1,7 @@
 """The public names, declared once: for people, for type checkers, and for `__init__.py`, which loads them."""
 
 from mixerscope.analysis import Rules as Rules
+from mixerscope.analysis import false_names as false_names
 from mixerscope.analysis import judge as judge
 from mixerscope.analysis import over_seeds as over_seeds
 from mixerscope.artifacts import JsonArtifact as JsonArtifact

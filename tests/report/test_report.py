@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from mixerscope.analysis import Rules
-from mixerscope.artifacts import Provenance, Record, SelfTest, StageRecord
+from mixerscope.artifacts import Estimate, Provenance, Record, SelfTest, StageRecord
 from mixerscope.artifacts.effects import EffectTable
+from mixerscope.artifacts.verdicts import Test as Asked
 from mixerscope.report import write_report
 from mixerscope.report.data import gather
 from mixerscope.report.findings import UNNAMED, _names
@@ -361,3 +362,12 @@ def test_seeds_of_one_training_are_put_together(folder):
 
 def test_one_seed_is_put_together_with_nothing(folder):
     assert "seeds say together" not in page_of(folder("attention")).visible()
+
+
+def test_the_page_says_how_many_false_names_to_expect(folder):
+    root = folder("attention", "based")
+    asked = Asked("takes the route", True, Estimate(0.95, 0.92, 0.98, 320), 0.9)
+    give_verdict(find_run(root, "based"), "induction", ["key", "value", "query"], tests=(asked,))
+    text = page_of(root).visible()
+    assert "1 of 2 verdicts names a route; at most 0.02 false names are to be expected (a route that 90% of" in text
+    assert "None of 1 verdict names a route." in page_of(find_run(root, "attention").path).visible()

@@ -129,6 +129,7 @@ def test_a_dry_run_counts_what_is_finished_elsewhere_and_packs_nothing(call, swe
     assert not (tmp_path / "runs.pack").exists()
 
 
-def test_what_seeds_say_together_is_printed(call, sweep_file):
+def test_what_seeds_say_together_is_printed_and_how_many_names_may_be_false(call, sweep_file):
     _, out, _ = call(sweep_file({"seed": [0, 1, 2]}))
     assert "attention: not above guessing in 3 of 3 seeds" in out.splitlines()
+    assert "none of 3 verdicts names a route" in out.splitlines()

@@ -38,7 +38,7 @@ def proportion_estimate(values: Tensor) -> Estimate:
 def proportion_estimates(values: Tensor) -> list[Estimate]:
     """One for each row [c, n]."""
     share = values.double().mean(1)
-    return _estimates(share, *_wilson(share, torch.full_like(share, values.shape[1])), values.shape[1])
+    return _estimates(share, *wilson(share, torch.full_like(share, values.shape[1])), values.shape[1])
 
 
 def ratio_estimate(numerator: Tensor, denominator: Tensor) -> Estimate | None:
@@ -60,7 +60,7 @@ def ratio_estimates(numerators: Tensor, denominator: Tensor) -> Sequence[Estimat
     counted = ((top - nearest).abs() <= ALL_OR_NOTHING * below.abs()).all(1)
     exact = (top == 0).all(1) | (top == bottom).all(1)  # nothing was sampled: the runs are the same, bit by bit
     effective = bottom.sum() ** 2 / (bottom**2).sum()
-    wilson_low, wilson_high = _wilson((nearest.mean(1) / below).clamp(0, 1), effective.expand(len(top)))
+    wilson_low, wilson_high = wilson((nearest.mean(1) / below).clamp(0, 1), effective.expand(len(top)))
     counted &= ~exact
     low = torch.minimum(value, wilson_low).where(counted, low)
     high = torch.maximum(value, wilson_high).where(counted, high)
@@ -153,7 +153,8 @@ def _unskewed(quantile: float, skewness: Tensor, n: int) -> Tensor:
     return (3 / s * (root - 1)).where(~small, torch.full_like(skewness, quantile))
 
 
-def _wilson(share: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+def wilson(share: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+    """Both ends of the score interval of shares that were counted among n."""
     return _score(share, normal_quantile() ** 2 / n)
 
 

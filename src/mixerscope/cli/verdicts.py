@@ -48,6 +48,7 @@ def diverged(result: "RunResult") -> bool:
 
 def verdict_table(results: Sequence["RunResult"]) -> RenderableType:
     """One row per run and patched slot, and below the table what each part of the models does, or what went wrong."""
+    from mixerscope.analysis import false_names
     from mixerscope.artifacts import Verdicts
     from mixerscope.spec.labels import labels
     from mixerscope.sweep.seeds import seed_lines
@@ -82,7 +83,9 @@ def verdict_table(results: Sequence["RunResult"]) -> RenderableType:
         if result.reason:
             notes.append(Text(f"{name}: {result.reason}"))
     judged = [(result, tuple(verdicts or ())) for result, verdicts in zip(results, found, strict=True)]
-    return Group(table, *notes, *map(Text, seed_lines(judged)))
+    verdicts = [verdict for _, own in judged for verdict in own]
+    naming = [false_names(verdicts).sentence()] if len(verdicts) > 1 else []
+    return Group(table, *notes, *map(Text, [*seed_lines(judged), *naming]))
 
 
 def _without_verdict(result: "RunResult") -> str:

@@ -11,6 +11,7 @@ import jinja2
 import vl_convert
 
 from mixerscope import __version__
+from mixerscope.analysis import false_names
 from mixerscope.analysis.quantiles import LEVEL
 from mixerscope.analysis.rules import NOT_LEARNED, NOT_RETRIEVAL
 from mixerscope.artifacts.effects import Mechanism
@@ -74,6 +75,7 @@ def render(groups: Sequence[TaskGroup]) -> str:
         generator=f"{GENERATOR} {__version__}",
         version=__version__,
         found=page_headline(groups),
+        naming=false_names(verdict for model in models for verdict in model.verdicts).sentence(),
         sections=sections,
         models=models,
         charts=packed(json.dumps(charts, separators=(",", ":"), allow_nan=False)),

@@ -96,6 +96,7 @@ def carry_out(
 
     `following` makes the listener that shows progress; without it there are plain lines on stderr.
     """
+    from mixerscope.analysis import false_names
     from mixerscope.artifacts import Verdicts
     from mixerscope.machine import Machine
     from mixerscope.spec.reading import typed_settings, use_all
@@ -128,15 +129,12 @@ def carry_out(
         )
     found = finished_runs(plan.sound, call.out)
     best = best_runs(found)
-    judged = [(result, tuple(result.find(Verdicts) or ())) for result in best]
-    _print(
-        [
-            *best_lines(best),
-            *seed_lines(judged, tuned=True),
-            *plan.damaged.values(),
-            *outcome_lines(outcome, read_rows(call.out)),
-        ]
-    )
+    judged = {result.run_id: tuple(result.find(Verdicts) or ()) for result in found}
+    together = seed_lines([(result, judged[result.run_id]) for result in best], tuned=True)
+    verdicts = [verdict for own in judged.values() for verdict in own]
+    naming = [false_names(verdicts).sentence()] if verdicts else []
+    seconds = outcome_lines(outcome, read_rows(call.out))
+    _print([*best_lines(best), *together, *naming, *plan.damaged.values(), *seconds])
     if call.pack is not None and found:
         from mixerscope.packs import write_pack
 
