@@ -10,11 +10,11 @@ from mixerscope.spec import LayerSpec, ModelSpec, RunSpec, TrainSpec
 
 NAMES = """
 AR ATR Batch Cell Done Edge EffectTable Impossible InitRule JsonArtifact MQAR Machine Mechanism Mixer Model Mover
-NGram Objective PairSettings Pairs Reads Rules Result RunSpec SelectiveCopy Site Stage Sweep Task
+NGram Objective PairSettings Pairs Proof Reads Rules Result RunSpec SelectiveCopy Site Stage Sweep Task
 Trained UNSCORED Verdict
 activations adapt adapt_hf attribution_patching boundary_sites build_model check_model compare edit effect_table
 false_names interchange interchange_cohort judge load_run load_runs logit_lens make_pairs over_seeds patch_paths
-plan_grid preset record redo register run run_cohort run_sweep train_cohort use verdict write_report
+plan_grid preset prove record redo register run run_cohort run_sweep train_cohort use verdict verdicts write_report
 """
 
 

@@ -9,6 +9,7 @@ from mixerscope.artifacts import Verdict as Verdict
 from mixerscope.artifacts.effects import Cell as Cell
 from mixerscope.artifacts.effects import EffectTable as EffectTable
 from mixerscope.artifacts.effects import Mechanism as Mechanism
+from mixerscope.artifacts.proof import Proof as Proof
 from mixerscope.comparisons import compare as compare
 from mixerscope.interventions import Edge as Edge
 from mixerscope.interventions import Pairs as Pairs
@@ -27,7 +28,9 @@ from mixerscope.interventions import logit_lens as logit_lens
 from mixerscope.interventions import make_pairs as make_pairs
 from mixerscope.interventions import patch_paths as patch_paths
 from mixerscope.interventions import plan_grid as plan_grid
+from mixerscope.interventions import prove as prove
 from mixerscope.interventions import verdict as verdict
+from mixerscope.interventions import verdicts as verdicts
 from mixerscope.machine import Machine as Machine
 from mixerscope.mixers import InitRule as InitRule
 from mixerscope.mixers import Mixer as Mixer

@@ -30,6 +30,7 @@ from mixerscope.planted.models import (
     direct_retriever,
     induction_transformer,
     lagged_induction,
+    split_induction,
     two_routes,
 )
 from mixerscope.planted.zoo import ALL, DOCUMENTS, TASK, Planted
@@ -214,3 +215,20 @@ def test_the_sentence_carries_accuracy_guessing_gap_and_the_weakest_test():
     assert "; gap 1.00; weakest test: " in said
     assert found.weakest is not None
     assert found.weakest.passed
+
+
+def test_the_published_reading_is_to_be_had_and_tests_nothing():
+    """Two routes side by side: the reading names the role that restores most, our verdict refuses."""
+    model = induction_transformer(TASK, 0)
+    table, proof = put_to_the_proof(model)
+    for found in (judge(table, "published"), judge(table, Rules.model_validate("published"), proof)):
+        assert (found["key"].mechanism, found["key"].route) == ("induction", ("key", "value", "query"))
+        assert found["key"].tests == ()
+    mixed = split_induction(TASK, 0)
+    grid = measured(mixed)
+    assert verdicts(grid, mixed, "published")["key"].mechanism in ("induction", "association one step later")
+    assert verdicts(grid, mixed)["key"].mechanism == "undetermined"
+    none = judge(table, Rules(reading="published", min_gap=0.999999))["key"]
+    assert (none.mechanism, none.route) == ("undetermined", ())
+    with pytest.raises(ValueError, match="reading"):
+        judge(table, "publisht")  # pyright: ignore[reportArgumentType]

@@ -19,7 +19,7 @@ from torch import Tensor
 from mixerscope.analysis.documents import Path, SlotDocuments, candidate_paths
 from mixerscope.analysis.evidence import boundaries, moves, together_text
 from mixerscope.analysis.proofs import ABOUT, NECESSARY, SUFFICIENT, TAKES, arrival, passed_by, taken_by, tested
-from mixerscope.analysis.published import published_reading
+from mixerscope.analysis.published import published_reading, published_route
 from mixerscope.analysis.rules import (
     CONTRADICTED,
     NOT_LEARNED,
@@ -27,6 +27,8 @@ from mixerscope.analysis.rules import (
     UNDETERMINED,
     UNPROVEN,
     Rules,
+    RulesLike,
+    as_rules,
     mechanism_of,
 )
 from mixerscope.analysis.stats import mean_estimate, proportion_estimate
@@ -45,24 +47,23 @@ Counts = Callable[[Path], dict[str, Tensor]]
 """For one path, by test: [documents that count] whether they pass."""
 
 
-def judge(table: EffectTable, rules: Rules | None = None, proof: Proof | None = None) -> Verdicts:
-    """The verdict of every slot of the grid."""
+def judge(table: EffectTable, rules: RulesLike = None, proof: Proof | None = None) -> Verdicts:
+    """The verdict of every slot of the grid; with `rules="published"` the published reading, which tests nothing."""
     return Verdicts(tuple(judge_slot(table, slot, rules, proof) for slot in table.slots))
 
 
-def judge_slot(table: EffectTable, slot: str, rules: Rules | None = None, proof: Proof | None = None) -> Verdict:
+def judge_slot(table: EffectTable, slot: str, rules: RulesLike = None, proof: Proof | None = None) -> Verdict:
     """The verdict of one slot."""
-    rules = Rules() if rules is None else rules
     if slot not in table.slots:
         raise UnknownName("slot in this grid", slot, table.slots)
     if not table.facts.boundaries:
         raise UserError("a verdict is read off at the boundaries of blocks, and this foreign model has none by name")
-    return _Case(table, slot, rules, proof).verdict()
+    return _Case(table, slot, as_rules(rules), proof).verdict()
 
 
-def hypotheses(table: EffectTable, rules: Rules | None = None) -> list[tuple[str, Path]]:
+def hypotheses(table: EffectTable, rules: RulesLike = None) -> list[tuple[str, Path]]:
     """Slots and paths that the grid proposes, for a proof to test."""
-    rules = Rules() if rules is None else rules
+    rules = as_rules(rules)
     return [
         (slot, path)
         for slot in dict.fromkeys([*table.slots, *table.facts.together])
@@ -126,6 +127,8 @@ class _Case:
     def verdict(self) -> Verdict:
         if self.gap is None:
             return self._unnamed(UNDETERMINED, "the likelihood of some answer is not finite, though nothing was edited")
+        if self.rules.reading == "published":
+            return self._published()
         for question in (self._solves, self._enough, self._follows, self._reads):
             ended = question()
             if ended is not None:
@@ -133,6 +136,15 @@ class _Case:
         if not self.facts.read:
             return self._unnamed(UNDETERMINED, "no role stands where the answer is read, so no route can end there")
         return self._route()
+
+    def _published(self) -> Verdict:
+        route = published_route(self.table, self.slot, self.rules)
+        if not route:
+            least = self.rules.min_gap
+            return self._unnamed(
+                UNDETERMINED, f"corrupting the {self.slot} lowers the likelihood by less than {least:g}"
+            )
+        return self._said(mechanism_of(route, self.slot, self.facts.mechanisms), route)
 
     def _solves(self) -> Verdict | None:
         guessing = self.facts.guessing or 0.0

@@ -10,10 +10,17 @@ TOO_SMALL = "gap too small"
 
 
 def published_reading(table: EffectTable, slot: str, rules: Rules) -> str:
-    """What the route of the largest shares is called, if corrupting the slot lowers the mean likelihood enough."""
+    """What the route of the largest shares is called."""
+    route = published_route(table, slot, rules)
+    return mechanism_of(route, slot, table.facts.mechanisms) if route else TOO_SMALL
+
+
+def published_route(table: EffectTable, slot: str, rules: Rules) -> tuple[str, ...]:
+    """The role with the largest share at each boundary; none if corrupting the slot lowers the mean likelihood too
+    little."""
     gap = mean_estimate(table.likelihood(ORIGINAL) - table.likelihood(corrupted(slot)))
     if not gap.value > rules.min_gap:
-        return TOO_SMALL
+        return ()
     carriers: list[str] = []
     for site in table.facts.boundaries:
         cells = [Cell(slot, "restore", site, role) for role in table.facts.roles]
@@ -22,5 +29,4 @@ def published_reading(table: EffectTable, slot: str, rules: Rules) -> str:
             # Where only one place can matter, a slot outside the grid was not patched.
             shares = {slot if site == table.facts.boundaries[0] else table.facts.read[0]: 1.0}
         carriers.append(max(shares, key=shares.__getitem__))
-    route = (*carriers[:1], *(after for before, after in pairwise(carriers) if before != after))
-    return mechanism_of(route, slot, table.facts.mechanisms)
+    return (*carriers[:1], *(after for before, after in pairwise(carriers) if before != after))

@@ -1,12 +1,13 @@
 """The rules of a verdict: every threshold, in one place. `docs/verdicts.md` says how they are applied.
 
 Names of routes are the task's (`Task.mechanisms`). The published reading, which has one threshold and no tests, is read
-off beside ours (`analysis.published`).
+off beside ours (`analysis.published`), and is the verdict itself where the rules say so.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from mixerscope.artifacts.effects import Mechanism
 from mixerscope.spec.base import Spec
@@ -46,6 +47,22 @@ class Rules(Spec):
     min_gap: float = Field(default=0.01, ge=0, lt=1)
     """Of the published reading: the smallest difference in likelihood between clean and corrupted documents that counts
     (the filter of Figure 12b)."""
+    reading: Literal["tested", "published"] = "tested"
+    """Whether a route is put to the tests, or read off as in the paper: the role with the largest restoration at each
+    boundary, untested. The string `published` in place of rules means this."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, data: Any) -> Any:
+        return {"reading": data} if isinstance(data, str) else data
+
+
+RulesLike = Rules | Literal["published"] | None
+"""Rules, none for the usual ones, or the published reading by its name."""
+
+
+def as_rules(rules: RulesLike) -> Rules:
+    return Rules() if rules is None else Rules.model_validate(rules)
 
 
 def mechanism_of(

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mixerscope.analysis import Rules, hypotheses, judge, judge_slot
+from mixerscope.analysis import hypotheses, judge, judge_slot
+from mixerscope.analysis.rules import RulesLike
 from mixerscope.artifacts.effects import ANYWHERE, EffectTable, half
 from mixerscope.artifacts.proof import USUAL, Followed, Proof, TestedRoute, Variant
 from mixerscope.artifacts.verdicts import Verdict, Verdicts
@@ -67,7 +68,7 @@ def prove(
     return prove_cohort([model], pairs, [[route]], variants, batch_documents, fresh_documents)[0]
 
 
-def verdict(grid: Grid, model: Model | Adapted, slot: str | None = None, rules: Rules | None = None) -> Verdict:
+def verdict(grid: Grid, model: Model | Adapted, slot: str | None = None, rules: RulesLike = None) -> Verdict:
     """What a grid says of one slot (default: its first): the route it proposes, put to the proof, and its name if no
     test refutes it."""
     table = effect_table(grid, model)
@@ -75,13 +76,13 @@ def verdict(grid: Grid, model: Model | Adapted, slot: str | None = None, rules: 
     return judge_slot(table, slot, rules, prove_table(table, grid, model, rules))
 
 
-def verdicts(grid: Grid, model: Model | Adapted, rules: Rules | None = None) -> Verdicts:
+def verdicts(grid: Grid, model: Model | Adapted, rules: RulesLike = None) -> Verdicts:
     """The same of every slot that was patched."""
     table = effect_table(grid, model)
     return judge(table, rules, prove_table(table, grid, model, rules))
 
 
-def prove_table(table: EffectTable, grid: Grid, model: Model | Adapted, rules: Rules | None = None) -> Proof:
+def prove_table(table: EffectTable, grid: Grid, model: Model | Adapted, rules: RulesLike = None) -> Proof:
     """The proof of every route that a table proposes, on the documents of its grid."""
     routes = [Route(slot, path) for slot, path in hypotheses(table, rules)]
     return prove_cohort([model], grid.pairs, [routes], other_sizes(grid.pairs))[0]
