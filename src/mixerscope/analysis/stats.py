@@ -8,13 +8,14 @@ proportion (Wilson 1927). `docs/statistics.md` has the coverage that was simulat
 """
 
 from collections.abc import Sequence
-from math import sqrt
+from math import isfinite, sqrt
 
 import torch
 from torch import Tensor
 
 from mixerscope.analysis.quantiles import exact_interval, normal_quantile, t_quantile
 from mixerscope.artifacts.estimate import Estimate
+from mixerscope.errors import UserError
 
 ALL_OR_NOTHING = 0.01
 """Documents whose share lies this close to 0 or to 1, all of them, are counted and not averaged."""
@@ -37,6 +38,7 @@ def proportion_estimate(values: Tensor) -> Estimate:
 
 def proportion_estimates(values: Tensor) -> list[Estimate]:
     """One for each row [c, n]."""
+    _demand_documents(values)
     share = values.double().mean(1)
     return _estimates(share, *wilson(share, torch.full_like(share, values.shape[1])), values.shape[1])
 
@@ -48,7 +50,7 @@ def ratio_estimate(numerator: Tensor, denominator: Tensor) -> Estimate | None:
 
 def ratio_estimates(numerators: Tensor, denominator: Tensor) -> Sequence[Estimate | None]:
     """One for each row [c, n], all over the same denominator [n]."""
-    top, bottom = numerators.double(), denominator.double()
+    top, bottom = _same_scale(numerators.double(), denominator.double())
     n, below = len(bottom), bottom.mean()
     linearised = _linearised(top, bottom)
     if linearised is None:
@@ -64,7 +66,8 @@ def ratio_estimates(numerators: Tensor, denominator: Tensor) -> Sequence[Estimat
     counted &= ~exact
     low = torch.minimum(value, wilson_low).where(counted, low)
     high = torch.maximum(value, wilson_high).where(counted, high)
-    return _estimates(value, low, high, n)
+    found = _estimates(value, low, high, n)
+    return [estimate if isfinite(estimate.value) else None for estimate in found]
 
 
 def seeds_estimate(values: Sequence[float]) -> Estimate:
@@ -99,9 +102,12 @@ def proportion_difference(first: Tensor, second: Tensor) -> Estimate:
 def ratio_difference(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> Estimate | None:
     """Ratio of two means minus another such ratio, all over the same documents [n]; None where one of them could be
     anything."""
-    values = [_linearised(top[None].double(), bottom.double()) for top, bottom in (first, second)]
+    values = [_linearised(*_same_scale(top[None].double(), bottom.double())) for top, bottom in (first, second)]
     known = [value for value in values if value is not None]
-    return mean_estimate((known[0] - known[1])[0]) if len(known) == 2 else None
+    if len(known) < 2:
+        return None
+    found = mean_estimate((known[0] - known[1])[0])
+    return found if isfinite(found.value) else None
 
 
 def seeds_difference(first: Sequence[float], second: Sequence[float], within: float | None = None) -> Estimate:
@@ -118,17 +124,50 @@ def seeds_difference(first: Sequence[float], second: Sequence[float], within: fl
 
 
 def _linearised(top: Tensor, bottom: Tensor) -> Tensor | None:
-    """[c, n] values whose mean is the ratio of the means, and which scatter as it does."""
-    n, below = len(bottom), bottom.mean()
-    doubt = t_quantile(n - 1) * bottom.std().item() / sqrt(n) if n > 1 else 0.0
-    if not below.abs() > doubt:  # Fieller's condition: else the ratio could be anything
+    """[c, n] values whose mean is the ratio of the means, and which scatter as it does; None where the interval of the
+    lower mean holds zero, so that the ratio could be anything."""
+    if not has_mean(bottom):
         return None
+    below = bottom.mean()
     ratio = top.mean(1, keepdim=True) / below
     return ratio + (top - ratio * bottom) / below
 
 
+def has_mean(values: Tensor) -> bool:
+    """Whether the mean over documents [n] can be told from zero: what a share is a share of must."""
+    if not len(values):
+        return False
+    _, low, high = _hall(values[None].double())
+    return bool(low > 0) or bool(high < 0)
+
+
+def _same_scale(top: Tensor, bottom: Tensor) -> tuple[Tensor, Tensor]:
+    """Both times the same power of two, which changes no ratio and no rounding: sums and squares stay finite."""
+    exponent = _exponent(bottom)
+    return torch.ldexp(top, -exponent), torch.ldexp(bottom, -exponent)
+
+
+def _exponent(values: Tensor) -> Tensor:
+    """[...] of the largest of values [..., n], as a power of two."""
+    return torch.frexp(values.abs().amax(-1) if values.shape[-1] else values.sum(-1)).exponent
+
+
+def _demand_documents(values: Tensor) -> None:
+    if not values.shape[1]:
+        raise UserError("there are no documents to average, so there is no mean; measure at least one")
+
+
 def _hall(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mean and the ends of its interval for each row [c, n]."""
+    _demand_documents(values)
+    exponent = _exponent(values)
+    ends = _hall_scaled(torch.ldexp(values, -exponent[:, None]))
+    largest = torch.finfo(values.dtype).max
+    mean, low, high = (torch.ldexp(end, exponent) for end in ends)
+    return mean, low.clamp(min=-largest), high.clamp(max=largest)
+
+
+def _hall_scaled(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     n = values.shape[1]
     mean = values.mean(1)
     if n == 1:
@@ -162,7 +201,8 @@ def _score(share: Tensor, width: Tensor | float) -> tuple[Tensor, Tensor]:
     """The true shares p with (share - p)^2 <= width p (1 - p)."""
     centre = (share + width / 2) / (1 + width)
     half = (width * (share * (1 - share) + width / 4)) ** 0.5 / (1 + width)
-    return (centre - half).clamp(min=0), (centre + half).clamp(max=1)
+    # The share itself is always among them, however the ends are rounded.
+    return torch.minimum(share, centre - half).clamp(min=0), torch.maximum(share, centre + half).clamp(max=1)
 
 
 def _estimates(value: Tensor, low: Tensor, high: Tensor, n: int) -> list[Estimate]:
