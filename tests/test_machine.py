@@ -1,5 +1,9 @@
 """Settings of the whole process: held by those who agree on them, and set back by the last."""
 
+import json
+import platform
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -124,3 +128,22 @@ def test_what_is_compiled_for_a_gpu_is_not_called_repeatable(monkeypatch):
 def test_room_for_a_cohort_is_more_than_nothing():
     with pytest.raises(UserError, match="memory_gib = 0 should be more than 0"):
         Machine(memory_gib=0.0)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such limit")
+@pytest.mark.parametrize("kept", [False, True])
+def test_freed_memory_is_kept_for_the_next_tensor(kept):
+    # In a process of its own: what others have freed there moves the limit too.
+    code = (
+        "import resource, torch\n"
+        "from mixerscope.machine import keep_freed_memory\n"
+        f"{'keep_freed_memory()' if kept else ''}\n"
+        "def pages():\n"
+        "    start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    ((torch.ones(1 << 20) + 1) * 2).exp().sum()\n"
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start\n"
+        "print([pages() for _ in range(30)])\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    pages = json.loads(ran.stdout)
+    assert (sum(pages[10:]) < pages[0]) == kept

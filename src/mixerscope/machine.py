@@ -56,6 +56,21 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+LARGEST_KEPT = (32 << 20) - (1 << 16)
+"""Bytes. glibc's limit rises no further than 32 MiB, its own bookkeeping included."""
+
+
+def keep_freed_memory() -> None:
+    """Has the C library keep memory that is freed for the next tensor. To hand it back and to be given it again, page
+    by page, costs more than what a small model computes in it.
+
+    glibc maps blocks above a limit one by one, and hands back what is free at the end of its heap beyond twice that
+    limit, which rises to the largest block it has seen freed. So it is shown one, of which no byte is ever touched. It
+    then keeps up to 64 MiB; other C libraries take no notice.
+    """
+    torch.empty(LARGEST_KEPT, dtype=torch.uint8)
+
+
 class Agreed:
     """A setting of the whole process that several threads may hold at once, as long as they want the same."""
 

@@ -22,6 +22,7 @@ from mixerscope.interventions.plan import check_plan, full_plan
 from mixerscope.interventions.programs import runner_of
 from mixerscope.interventions.schedule import Scheduler
 from mixerscope.interventions.selftest import self_tests
+from mixerscope.machine import keep_freed_memory
 from mixerscope.model import Model
 
 
@@ -137,6 +138,7 @@ def _grids(
     progress: Progress | None,
     edits: Mapping[str, Edit] | None,
 ) -> list[Grid | SelfTestFailed]:
+    keep_freed_memory()
     model = members.first
     plan = full_plan(model, pairs) if plan is None else plan
     check_plan(model, pairs, plan)
