@@ -118,7 +118,11 @@ class Resumed:
         return {self.stand_in(site, known) for site in sites for known in (False, True)}
 
     def edited(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:
-        return self.model.read_out(_Onwards(self.layers, base).leaves(site, positions, value))
+        return self.model.read_out(self.leaves(base, site, positions, value))
+
+    def leaves(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:
+        """[r n, q, d] what leaves the last block where logits are read, for `edited`."""
+        return _Onwards(self.layers, base).leaves(site, positions, value)
 
 
 class _Onwards:

@@ -25,7 +25,7 @@ from mixerscope.interventions.members import Members
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.interventions.resume import pick
 from mixerscope.interventions.states import is_state
-from mixerscope.interventions.subjects import Foreign, Own, Subject, relative_difference
+from mixerscope.interventions.subjects import Foreign, Look, Own, Subject, relative_difference
 from mixerscope.model import Model
 from mixerscope.randomness import stream
 
@@ -98,13 +98,15 @@ class Tester:
         heard = [site for site in sites if self.subject.complaint(site) is None]
         # All are written back at once, which takes one pass; only if that changes something each answers for itself.
         exact = (self.subject.written_back(heard) == self.plain).all()
-        looks = self.plain.new_zeros(len(sites), 4).unbind()
-        found = dict(zip(sites, looks, strict=True)) | {site: self._first_look(site, exact) for site in heard}
-        return torch.stack([*found.values()]) if sites else self.plain.new_zeros(0, 4)
+        scale = self.subject.scales[0]
+        looks = self.subject.looks({site: self._disturbed(site, scale) for site in heard})
+        unheard = self.plain.new_zeros(4)
+        found = {site: self._first_look(site, exact, look) for site, look in zip(heard, looks, strict=True)}
+        return torch.stack([found.get(site, unheard) for site in sites]) if sites else self.plain.new_zeros(0, 4)
 
-    def _first_look(self, site: str, exact: Tensor) -> Tensor:
-        later, earlier, error = self._disturb(site, self.subject.scales[0], self.plain)
-        return torch.stack([*(x.to(error.dtype) for x in (exact, later, ~earlier)), error])
+    def _first_look(self, site: str, exact: Tensor, look: Look) -> Tensor:
+        later, earlier = where_changed(look.moved, look.plain, self.subject.positions(site))
+        return torch.stack([*(x.to(look.error.dtype) for x in (exact, later, ~earlier)), look.error])
 
     def passed(self, site: str) -> SiteTest:
         """The test of a site that can be trusted; raises `SelfTestFailed` for one that cannot."""

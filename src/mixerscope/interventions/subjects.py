@@ -1,8 +1,8 @@
 """Models as the self-test sees them: what can be read there, what can be written, and what is compared afterwards."""
 
 import copy
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +17,20 @@ from mixerscope.sites import Tap, edit, record
 
 RANDOM_STD = 0.3
 """Weights of the copy with random weights: large enough that every part of a model matters."""
+
+TOGETHER = 15
+"""Sites that are looked at in one pass, which with the copy that is left alone has as many rows as one of the grid."""
+
+
+class Look(NamedTuple):
+    """What became of a model with a value written at one site."""
+
+    moved: Tensor
+    """`Subject.plain` then."""
+    plain: Tensor
+    """What the same pass gives without the value."""
+    error: Tensor
+    """See `Subject.resume_error`."""
 
 
 class Subject(Protocol):
@@ -54,6 +68,10 @@ class Subject(Protocol):
         """How far the grid's way of running this edit is from the logits of the whole forward pass."""
         ...
 
+    def looks(self, values: Mapping[str, Tensor]) -> list[Look]:
+        """What each of these values [n, ...] does, written at its site alone and at `positions` of it."""
+        ...
+
     def scrambled(self) -> "Subject | None":
         """The same with random weights, where a copy may be made."""
         ...
@@ -78,7 +96,7 @@ class Own:
         except (SiteNeverFired, SiteFiredAgain):
             self.silent = {site for site in self.sites if not self._fires(site)}
             self.unedited = self.runner.run(tokens, self.read, [site for site in self.sites if site not in self.silent])
-        self.plain = self._run()[0]
+        self.plain = self.unedited.cache[self.end]
 
     def complaint(self, site: str) -> str | None:
         return "it never fires, or fires more than once" if site in self.silent else None
@@ -121,6 +139,38 @@ class Own:
         resumed = self.runner.edited(self.unedited, site, positions[:, None], value[:, None])
         return relative_difference(resumed, logits)
 
+    def looks(self, values: Mapping[str, Tensor]) -> list[Look]:
+        """In one pass over copies of the documents: one is left alone, each of the others has the value of one site.
+
+        Small passes cost as much as they have operations, whatever their size.
+        """
+        found, sites = list[Look](), list(values)
+        for start in range(0, len(sites), TOGETHER):
+            group = sites[start : start + TOGETHER]
+            taps = {site: self._in_copy(number, site, values[site]) for number, site in enumerate(group, 1)}
+            with edit(self.model, taps):
+                (plain, *moved), (_, *logits) = self._copies(1 + len(group))
+            errors = self._resume_errors({site: values[site] for site in group}, logits)
+            found += [Look(*one) for one in zip(moved, [plain] * len(group), errors, strict=True)]
+        return found
+
+    def _in_copy(self, number: int, site: str, value: Tensor) -> Tap:
+        """Writes a value in one copy of the documents."""
+        rows, positions = slice(number * len(self.tokens), (number + 1) * len(self.tokens)), self.positions(site)
+        return lambda x: torch.cat([x[: rows.start], swap(x[rows], positions, value), x[rows.stop :]])
+
+    def _copies(self, count: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """`_run` over so many copies of the documents, and what it gives for each."""
+        ends, logits = self._run(count)
+        return ends.unflatten(0, (count, -1)).unbind(), logits.unflatten(0, (count, -1)).unbind()
+
+    def _resume_errors(self, values: Mapping[str, Tensor], logits: Sequence[Tensor]) -> list[Tensor]:
+        """`resume_error` of every site, the head run once."""
+        at = {site: self.positions(site)[:, None] for site in values}
+        left = [self.runner.leaves(self.unedited, site, at[site], value[:, None]) for site, value in values.items()]
+        resumed = self.model.read_out(torch.stack(left)).unbind()
+        return [relative_difference(one, other) for one, other in zip(resumed, logits, strict=True)]
+
     def scrambled(self) -> "Own":
         model = copy.deepcopy(self.model)
         rng = stream(0, "self-test", "weights")
@@ -134,9 +184,10 @@ class Own:
             return None
         return Own(copy.deepcopy(self.model).cpu(), self.tokens.cpu(), self.read[:, 0].cpu(), self.sites)
 
-    def _run(self) -> tuple[Tensor, Tensor]:
+    def _run(self, copies: int = 1) -> tuple[Tensor, Tensor]:
         """What leaves the last block [n, t, d], and the logits [n, 1, v] at the position that is read."""
-        logits, found = run_and_record(self.model, self.tokens, self.read, [self.end])
+        tokens, read = (x.repeat(copies, 1) for x in (self.tokens, self.read))
+        logits, found = run_and_record(self.model, tokens, read, [self.end])
         return found[self.end], logits
 
     def _fires(self, site: str) -> bool:
@@ -198,6 +249,15 @@ class Foreign:
 
     def resume_error(self, site: str, positions: Tensor, value: Tensor, logits: Tensor) -> Tensor:
         return logits.new_zeros(())  # the grid runs the whole pass, too
+
+    def looks(self, values: Mapping[str, Tensor]) -> list[Look]:
+        """One by one: what a foreign module needs for a pass is not known."""
+        found: list[Look] = []
+        for site, value in values.items():
+            positions = self.positions(site)
+            moved, logits = self.written(site, positions, value)
+            found.append(Look(moved, self.plain, self.resume_error(site, positions, value, logits)))
+        return found
 
     def scrambled(self) -> None:
         return None
