@@ -18,6 +18,7 @@ from mixerscope.interventions import (
     self_test,
 )
 from mixerscope.interventions.edits import EDITS
+from mixerscope.interventions.plan import editable_sites
 from mixerscope.interventions.programs import Programs, runner_of
 from mixerscope.interventions.resume import Resumed
 from mixerscope.interventions.runner import AFTER, Standing
@@ -77,6 +78,26 @@ def test_a_runner_keeps_nothing_of_a_run():
         found = used.edited(first, site, places, value)
         assert torch.equal(found, fresh.edited(first, site, places, value))
     assert not torch.equal(found, first.logits)
+
+
+@pytest.mark.parametrize("architecture", ["attention", "mamba", "base_conv"])
+def test_after_the_last_mixer_a_run_has_only_what_is_asked_for_and_nothing_in_place_of_the_rest(architecture: str):
+    model, read = make(architecture=architecture), PAIRS.reads.positions
+    places = torch.stack([PAIRS.positions("key"), PAIRS.positions("query")], 1)  # the second is the one that is read
+    sites = [site for site in editable_sites(model) if site != "embed"]
+    with torch.no_grad():
+        whole = Resumed(model).run(PAIRS.original.tokens, read, sites)
+        narrow = Resumed(model).run(PAIRS.original.tokens, read, sites, places)
+    torch.testing.assert_close(narrow.logits, whole.logits)
+    asked = torch.zeros_like(PAIRS.original.tokens, dtype=torch.bool).scatter(1, torch.cat([read, places], 1), True)
+    left_out = set[str]()
+    for site in sites:
+        missing = narrow.cache[site].isnan()
+        left_out |= {site} if missing.any() else set()
+        torch.testing.assert_close(narrow.cache[site][asked], whole.cache[site][asked])
+        assert not missing.any() or bool(missing[~asked].all())
+    finishing = {"mlp_in", "mlp_out", "resid_mid", "resid_post"}
+    assert left_out == {site for site in sites if site.split(".")[1] == "1" and site.split(".")[2] in finishing}
 
 
 def test_whether_programs_run_once_for_all_models_or_once_for_each_makes_no_difference(monkeypatch):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mixerscope.artifacts.effects import Cell
+from mixerscope.artifacts.effects import JOINT, Cell
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.edits import Here
 from mixerscope.interventions.effects import Distribution, Effects, counterfactual_or_runner_up
@@ -46,6 +46,13 @@ class Chunk:
     def places(self) -> dict[str, Tensor]:
         """By role, [n, p]."""
         return {role: self.pairs.places(role) for role in self.roles}
+
+    @cached_property
+    def all_places(self) -> Tensor:
+        """[n, p] positions of all roles, each once."""
+        names = {part: None for role in self.roles for part in role.split(JOINT)}
+        found = [self.pairs.positions(name) for name in names]
+        return torch.stack(found, 1) if found else self.pairs.reads.positions[:, :0]
 
     @cached_property
     def standings(self) -> dict[str, Standing]:
@@ -83,7 +90,7 @@ class Programs:
         """Gives `Ran`, of the original documents or of those with a slot corrupted, which have these tokens."""
 
         def program(model: Model | Adapted) -> Ran:
-            run = runner_of(model).run(tokens, self.read, self.scheduler.sites)
+            run = runner_of(model).run(tokens, self.read, self.scheduler.sites, self.chunk.all_places)
             others = None if slot is None else self.others.get(slot)
             found = counterfactual_or_runner_up(others, run.logits, self.targets)
             return Ran(run.logits, dict(run.cache), found, Effects.of(run.logits, self.targets, found).table()[None])
@@ -168,8 +175,7 @@ class Programs:
         """[r n, p, ...] what the runs of a pass write at places [r n, p]."""
         sources = source[together[0].site]
         if not any(run.cell in values for run in together):
-            rows = torch.arange(len(sources), device=sources.device).repeat(len(together))
-            return sources[rows[:, None], places]
+            return pick(sources, places)
         roles = self.chunk.places
         return torch.cat([values[c] if (c := run.cell) in values else pick(sources, roles[c.role]) for run in together])
 

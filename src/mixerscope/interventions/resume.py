@@ -4,7 +4,7 @@ What the edit cannot have changed is taken from the unedited run: everything bef
 position where positions do not interact, and after the last mixer all positions but those that are read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -15,23 +15,35 @@ from mixerscope.mixers import Mixer
 from mixerscope.model import Block, Model
 from mixerscope.sites import edit, record
 
+Forward = Callable[[Tensor, Tensor], Tensor]
 _POINTWISE = ("mixer_out", "resid_mid", "mlp_in", "mlp_out", "resid_post")
 """Sites of a block after which no position of that block sees another."""
+_FINISHING = _POINTWISE[1:]
+"""Those of them that come after its mixer."""
 
 
 def swap(x: Tensor, positions: Tensor, value: Tensor) -> Tensor:
-    """x [n, t, ...] with x[i, positions[i]] replaced by value[i]; positions [n], or [n, p] with value [n, p, ...]."""
+    """x [n, t, ...] with x[i, positions[i]] replaced by value[i]; positions [n], or [n, p] with value [n, p, ...].
+
+    Of positions and values [r n, ...], r edits of each document, and [r n, t, ...] is what comes out.
+    """
     if positions.dim() == 2:
         for place in range(positions.shape[1]):
             x = swap(x, positions[:, place], value[:, place])
         return x
-    where = torch.arange(x.shape[1], device=x.device) == positions[:, None]  # [n, t]
-    return torch.where(where.view(*where.shape, *[1] * (x.dim() - 2)), value.unsqueeze(1), x)
+    where = torch.arange(x.shape[1], device=x.device) == positions[:, None]  # [r n, t]
+    where, value = where.view(*where.shape, *[1] * (x.dim() - 2)), value.unsqueeze(1)
+    if len(positions) == len(x):
+        return torch.where(where, value, x)
+    edits = (-1, len(x))
+    return torch.where(where.unflatten(0, edits), value.unflatten(0, edits), x).flatten(0, 1)
 
 
 def pick(x: Tensor, positions: Tensor) -> Tensor:
-    """x [n, t, ...] at positions [n] -> [n, ...], at positions [n, p] -> [n, p, ...]."""
+    """x [n, t, ...] at positions [n] -> [n, ...], at positions [n, p] -> [n, p, ...]; r times at [r n, ...]."""
     rows = torch.arange(len(x), device=x.device)
+    if len(positions) > len(x):
+        rows = rows.repeat(len(positions) // len(x))
     return x[rows if positions.dim() == 1 else rows[:, None], positions]
 
 
@@ -44,13 +56,14 @@ def split_site(site: str) -> tuple[int, str]:
 
 
 def run_and_record(
-    model: nn.Module, tokens: Tensor, read: Tensor, sites: list[str]
+    model: nn.Module, tokens: Tensor, read: Tensor, sites: list[str], forward: Forward | None = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Logits [n, q, v] at `read` [n, q], and the activations at the named sites."""
+    """Logits [n, q, v] at `read` [n, q], and the activations at the named sites; `forward` may stand in for the model's
+    own pass."""
     states = [site for site in sites if is_state(site)]
     around = {f"blocks.{split_site(site)[0]}.{name}" for site in states for name in ("mixer_in", "mixer_out")}
     with record(model, sorted({*sites, *around} - {*states})) as activations:
-        logits = model(tokens, read)
+        logits = (forward or model)(tokens, read)
     for site in states:
         activations[site] = read_states(mixer_of(model, site), activations[f"blocks.{split_site(site)[0]}.mixer_in"])
     return logits, activations
@@ -80,15 +93,34 @@ class Resumed:
     def __init__(self, model: Model) -> None:
         self.model, self.layers = model, model.layers()
 
-    def run(self, tokens: Tensor, read: Tensor, sites: Iterable[str]) -> Unedited:
-        """The unedited run; keeps the residual stream beside the named sites."""
+    def run(self, tokens: Tensor, read: Tensor, sites: Iterable[str], places: Tensor | None = None) -> Unedited:
+        """The unedited run; keeps the residual stream and what mixers see of it beside the named sites."""
         stream = {
             f"blocks.{i}.{name}"
             for i, block in enumerate(self.layers)
-            for name in ("resid_pre", "resid_mid", "resid_post")
+            for name in ("resid_pre", "mixer_in", "resid_mid", "resid_post")
             if name != "resid_mid" or block.mlp is not None
         }
-        return Unedited(tokens, read, *run_and_record(self.model, tokens, read, sorted(stream | set(sites))))
+        kept, length = sorted(stream | set(sites)), tokens.shape[1]
+        at = read if places is None else torch.cat([read, places], 1)
+        if places is None or at.shape[1] >= length:
+            return Unedited(tokens, read, *run_and_record(self.model, tokens, read, kept))
+        logits, cache = run_and_record(self.model, tokens, read, kept, lambda *given: self._ending_at(at, *given))
+        last = len(self.layers) - 1
+        narrow = {site for site in kept if split_site(site)[0] == last and split_site(site)[1] in _FINISHING}
+        found = at[:, :, None] == torch.arange(length, device=at.device)  # [n, p, t]
+        known, column = found.any(1), found.byte().argmax(1)
+        cache |= {site: pick(cache[site], column).where(known[..., None], float("nan")) for site in narrow}
+        return Unedited(tokens, read, logits, cache)
+
+    def _ending_at(self, at: Tensor, tokens: Tensor, read: Tensor) -> Tensor:
+        """The forward pass, which after the last mixer goes on at positions `at` [n, p] alone; first of them `read`."""
+        x = self.model.embed_tokens(tokens)
+        *others, last = self.layers
+        for block in others:
+            x = block(x)
+        x = last.resid_pre(x)
+        return self.model.read_out(last.finish(pick(x, at) + pick(last.mix(x), at))[:, : read.shape[1]])
 
     def no_path(self, site: str, standing: Standing) -> str | None:
         layer, name = split_site(site)
@@ -136,62 +168,88 @@ class _Onwards:
         layer, name = split_site(site)
         repeats = len(positions) // len(self.tokens)
         block = self.layers[layer]
-        if name in _POINTWISE:
-            after = self._finish_at(layer, name, positions, value, repeats)
-            return self._from_block_end(layer, positions, after, repeats)
-        x = self._base(layer, "resid_pre", repeats)
         if name == "resid_pre":
-            return self._from_boundary(layer, swap(x, positions, value))
+            return self._entering(layer, positions, value)
+        if name in _POINTWISE:
+            after = self._finish_at(layer, name, positions, value)
+            if layer < len(self.layers) - 1:
+                return self._entering(layer + 1, positions, after)
+            return self._read_with(f"blocks.{layer}.resid_post", positions, after)
+        if name == "mixer_in":
+            return self._mixing(layer, self._swapped(layer, name, positions, value), self._stream(layer, repeats))
+        x = self._base(layer, "resid_pre", repeats)
         if name == STATE:
             inputs, unedited = self._base(layer, "mixer_in", repeats), self._base(layer, "mixer_out", repeats)
-            return self._from_mixed(layer, x, run_from_states(block.mixer, inputs, unedited, positions, value))
-        if name != "mixer_in":
-            with edit(block, {name: lambda a: swap(a, positions, value)}):
-                return self._from_mixed(layer, x, block.mix(x))
-        mixer_in = swap(self._base(layer, name, repeats), positions, value)
-        if layer < len(self.layers) - 1:
-            return self._from_mixed(layer, x, block.mixer_out(block.mixer(mixer_in)))
-        read = self._read(repeats)
-        return block.finish(pick(x, read) + mixed_at(block.mixer, mixer_in, read))
+            return self._mixed(layer, run_from_states(block.mixer, inputs, unedited, positions, value), x)
+        with edit(block, {name: lambda a: swap(a, positions, value)}):
+            return self._mixed(layer, block.mix(x), x)
 
     def _base(self, layer: int, name: str, repeats: int) -> Tensor:
         x = self.cache[f"blocks.{layer}.{name}"]
         return x.repeat(repeats, *[1] * (x.dim() - 1)) if repeats > 1 else x
 
-    def _read(self, repeats: int) -> Tensor:
-        return self.read.repeat(repeats, 1)
+    def _swapped(self, layer: int, name: str, positions: Tensor, value: Tensor) -> Tensor:
+        return swap(self.cache[f"blocks.{layer}.{name}"], positions, value)
 
-    def _finish_at(self, layer: int, name: str, positions: Tensor, value: Tensor, repeats: int) -> Tensor:
+    def _stream(self, layer: int, repeats: int) -> Tensor:
+        """What the mixer's output is added to: where it is read, in the last block."""
+        if layer < len(self.layers) - 1:
+            return self._base(layer, "resid_pre", repeats)
+        return pick(self.cache[f"blocks.{layer}.resid_pre"], self._reads(repeats * len(self.tokens)))
+
+    def _reads(self, rows: int) -> Tensor:
+        """[r n, q] the positions that are read, for all edits of the documents."""
+        return self.read.repeat(rows // len(self.tokens), 1)
+
+    def _read_with(self, site: str, positions: Tensor, value: Tensor) -> Tensor:
+        """[r n, q, d] what stands at the site where it is read, with the value written."""
+        read = self._reads(len(positions))
+        x = pick(self.cache[site], read)
+        for place in range(positions.shape[1]):
+            here = (read == positions[:, place, None])[..., None]
+            x = torch.where(here, value[:, place, None], x)
+        return x
+
+    def _finish_at(self, layer: int, name: str, positions: Tensor, value: Tensor) -> Tensor:
         """What leaves the block at the edited positions."""
         block = self.layers[layer]
         if name == "resid_post":
             return value
         if name == "mixer_out":
-            value = pick(self._base(layer, "resid_pre", repeats), positions) + value
-            return block.finish(value)
+            return block.finish(pick(self.cache[f"blocks.{layer}.resid_pre"], positions) + value)
         if name == "resid_mid":
             return block.finish(value)
         assert block.mlp is not None
         out = block.mlp_out(block.mlp(value)) if name == "mlp_in" else value
-        return block.resid_post(pick(self._base(layer, "resid_mid", repeats), positions) + out)
+        return block.resid_post(pick(self.cache[f"blocks.{layer}.resid_mid"], positions) + out)
 
-    def _from_block_end(self, layer: int, positions: Tensor, after: Tensor, repeats: int) -> Tensor:
-        """What leaves the block replaced by `after` at the edited positions, on to the end."""
-        x = swap(self._base(layer, "resid_post", repeats), positions, after)
-        return self._from_boundary(layer + 1, x) if layer < len(self.layers) - 1 else pick(x, self._read(repeats))
+    def _entering(self, layer: int, positions: Tensor, value: Tensor) -> Tensor:
+        """On from the residual stream that enters block `layer`, with the value written."""
+        block = self.layers[layer]
+        if block.short_conv is not None:  # the mixer sees more of the stream than it has at the same position
+            return self._boundary(layer, self._swapped(layer, "resid_pre", positions, value))
+        seen = self._swapped(layer, "mixer_in", positions, block.mixer_input(value))
+        if layer < len(self.layers) - 1:
+            return self._mixing(layer, seen, self._swapped(layer, "resid_pre", positions, value))
+        return self._mixing(layer, seen, self._read_with(f"blocks.{layer}.resid_pre", positions, value))
 
-    def _from_boundary(self, layer: int, x: Tensor) -> Tensor:
-        """The residual stream that enters block `layer`, on to the end."""
+    def _boundary(self, layer: int, x: Tensor) -> Tensor:
+        """On from the residual stream x [r n, t, d] that enters block `layer`."""
+        seen = self.layers[layer].mixer_input(x)
+        return self._mixing(layer, seen, x if layer < len(self.layers) - 1 else pick(x, self._reads(len(x))))
+
+    def _mixing(self, layer: int, seen: Tensor, x: Tensor) -> Tensor:
+        """On from what the mixer of block `layer` sees and what its output is added to (see `_stream`)."""
         block = self.layers[layer]
         if layer < len(self.layers) - 1:
-            return self._from_mixed(layer, x, block.mix(x))
+            return self._boundary(layer + 1, block.finish(x + block.mixer(seen)))
         # Nothing mixes after this block: only what it gives at the positions that are read matters.
-        read = self._read(len(x) // len(self.tokens))
-        return block.finish(pick(x, read) + mixed_at(block.mixer, block.mixer_input(x), read))
+        return block.finish(x + mixed_at(block.mixer, seen, self._reads(len(seen))))
 
-    def _from_mixed(self, layer: int, x: Tensor, mixed: Tensor) -> Tensor:
+    def _mixed(self, layer: int, mixed: Tensor, x: Tensor) -> Tensor:
+        """On from the mixer's output and the stream x that it is added to, both at all positions."""
         block = self.layers[layer]
         if layer < len(self.layers) - 1:
-            return self._from_boundary(layer + 1, block.finish(x + mixed))
-        read = self._read(len(x) // len(self.tokens))
+            return self._boundary(layer + 1, block.finish(x + mixed))
+        read = self._reads(len(x))
         return block.finish(pick(x, read) + pick(mixed, read))

@@ -24,7 +24,7 @@ class Unedited:
     logits: Tensor
     """[n, q, v] there."""
     cache: Mapping[str, Tensor]
-    """By site: [n, t, ...]."""
+    """By site: [n, t, ...]; not a number where it was not computed."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,11 @@ class Standing:
 class Runner(Protocol):
     """One model: how its edits are run, and what is known of them without running."""
 
-    def run(self, tokens: Tensor, read: Tensor, sites: Iterable[str]) -> Unedited:
-        """The unedited run; keeps the named sites, and what `edited` and `stand_in` need beside them."""
+    def run(self, tokens: Tensor, read: Tensor, sites: Iterable[str], places: Tensor | None = None) -> Unedited:
+        """The unedited run; keeps the named sites, and what `edited` and `stand_in` need beside them.
+
+        With `places` [n, p], those and the positions that are read are all that will be edited or looked at.
+        """
         ...
 
     def edited(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:

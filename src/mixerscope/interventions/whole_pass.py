@@ -16,7 +16,7 @@ class WholePass:
     def __init__(self, model: Adapted) -> None:
         self.model = model
 
-    def run(self, tokens: Tensor, read: Tensor, sites: Iterable[str]) -> Unedited:
+    def run(self, tokens: Tensor, read: Tensor, sites: Iterable[str], places: Tensor | None = None) -> Unedited:
         return Unedited(tokens, read, *run_and_record(self.model, tokens, read, sorted(sites)))
 
     def edited(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:
