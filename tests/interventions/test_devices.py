@@ -177,7 +177,7 @@ def test_every_precision_has_a_tolerance(dtype: torch.dtype):
 
 def test_batches_follow_the_device():
     model = make("attention")
-    assert batching(model, PAIRS, 3) == Batching(3, 64)
+    assert batching(model, PAIRS, 3) == Batching(3, 64, 256)
     pairs = make_pairs(AR(), PairSettings(), data_seed=0)
     large = build_model(ModelSpec(architecture="mamba", width=256), AR().vocab_size, 0)
     with a_device_elsewhere():
@@ -218,15 +218,15 @@ def test_a_pass_that_does_not_fit_is_made_in_halves(models: int, monkeypatch):
     cohort = [make("attention", seed) for seed in range(models)]
     plan = plan_grid(cohort[0], PAIRS, ["blocks.0.resid_pre", "blocks.1.mixer.q"])
     want = [interchange(model, PAIRS, plan) for model in cohort]
-    edited, sizes = Resumed.edited, []
+    leaves, sizes = Resumed.leaves, []
 
     def small(runner: Resumed, base: Unedited, site: str, positions: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         sizes.append(len(positions) // len(base.tokens))
         if sizes[-1] > 1:
             raise torch.OutOfMemoryError
-        return edited(runner, base, site, positions, value)
+        return leaves(runner, base, site, positions, value)
 
-    monkeypatch.setattr(Resumed, "edited", small)
+    monkeypatch.setattr(Resumed, "leaves", small)
     for found, expected in zip(grids_or_failures(cohort, PAIRS, plan), want, strict=True):
         assert isinstance(found, Grid)
         assert_equal(found, expected)

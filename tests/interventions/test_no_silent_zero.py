@@ -69,7 +69,9 @@ def half_frozen() -> Model:
 CALLS: dict[str, Callable[[Model], object]] = {
     "grid": lambda model: interchange(model, PAIRS, plan_grid(model, PAIRS, roles=["key"])),
     "edits": lambda model: interchange(
-        model, PAIRS, plan_grid(model, PAIRS, ["embed"], ["key"], edits=["zero", "mean", "resample", "noise"])
+        model,
+        PAIRS,
+        plan_grid(model, PAIRS, ["embed", "blocks.1.mixer_in"], ["key"], edits=["zero", "mean", "resample", "noise"]),
     ),
     "states": lambda model: interchange(model, PAIRS, plan_grid(model, PAIRS, state_sites(model), ["key&value"])),
     "cohort": lambda model: interchange_cohort(

@@ -21,7 +21,7 @@ from mixerscope.interventions.edits import EDITS
 from mixerscope.interventions.plan import editable_sites
 from mixerscope.interventions.programs import Programs, runner_of
 from mixerscope.interventions.resume import Resumed
-from mixerscope.interventions.runner import AFTER, Standing
+from mixerscope.interventions.runner import AFTER, OTHER, Standing
 from mixerscope.interventions.schedule import SAME, Schedule, Scheduler
 from mixerscope.interventions.whole_pass import WholePass
 from mixerscope.model import Model, build_model
@@ -75,9 +75,9 @@ def test_a_runner_keeps_nothing_of_a_run():
     with torch.no_grad():
         first, second = (used.run(batch.tokens, read, [site]) for batch in (PAIRS.original, PAIRS.corrupted["key"]))
         value = second.cache[site][torch.arange(5)[:, None], places]
-        found = used.edited(first, site, places, value)
-        assert torch.equal(found, fresh.edited(first, site, places, value))
-    assert not torch.equal(found, first.logits)
+        found = used.leaves(first, site, places, value)
+        assert torch.equal(found, fresh.leaves(first, site, places, value))
+    assert not torch.equal(used.read_out(found), first.logits)
 
 
 @pytest.mark.parametrize("architecture", ["attention", "mamba", "base_conv"])
@@ -132,9 +132,9 @@ def test_one_schedule_serves_all_models(count: int, monkeypatch):
         made.append(schedule(self, cells, standings, agreed, idle, per_pass))
         return made[-1]
 
-    def running(self, tokens, which, others):
+    def running(self, tokens, which, others, per_read):
         run.append(which)
-        return effects(self, tokens, which, others)
+        return effects(self, tokens, which, others, per_read)
 
     monkeypatch.setattr(Scheduler, "schedule", noting)
     monkeypatch.setattr(Programs, "effects", running)
@@ -178,7 +178,10 @@ class Chain:
     def run(self, tokens, read, sites):
         raise AssertionError("a schedule runs nothing")
 
-    edited = run
+    leaves = read_out = run
+
+    def is_other(self, site, standing):
+        return site == "a" and standing.all_changed
 
     def no_path(self, site, standing):
         return AFTER if standing.all_after else None
@@ -220,3 +223,35 @@ def test_a_schedule_follows_from_names_and_facts_alone():
     ]
     assert [len(together) for together in schedule_of([a, b, c, noise, head]).passes] == [1, 3, 1]
     assert [len(together) for together in schedule_of([a, b, c, noise, head], per_pass=2).passes] == [1, 2, 1, 1]
+
+
+def test_an_edit_that_leaves_nothing_of_the_document_has_the_numbers_of_the_other_one():
+    a, noise = Cell("key", "restore", "a", "key"), Cell("key", "restore", "a", "key", edit="noise")
+    scheduler = Scheduler(Chain(), [a, noise], EDITS)
+    everywhere = {"key": replace(BEFORE, all_changed=True)}
+    found = scheduler.schedule(scheduler.of("key", "restore"), everywhere, frozenset(), frozenset(), 8)
+    assert found.other == ((a, OTHER),)
+    assert [run.cell for together in found.passes for run in together] == [noise]
+    grid = interchange(make(), PAIRS, plan_grid(make(), PAIRS, roles=["key", "value", "query"]))
+    others = {(cell.site, cell.role) for cell, measured in grid.cells.items() if measured.reason == OTHER}
+    assert others == {("embed", "key"), ("blocks.0.resid_pre", "key"), ("blocks.1.resid_post", "query")}
+    for cell, measured in grid.cells.items():
+        if measured.reason == OTHER:
+            other = grid.against["key"] if cell.direction == "restore" else grid.corrupted["key"]
+            for metric in ("likelihood", "accuracy", "logit", "logit_difference"):
+                assert torch.equal(getattr(measured.effects, metric), getattr(other, metric))
+            assert bool((measured.effects.kl > 0).all())
+
+
+def test_positions_stand_for_all_that_differs_or_all_that_is_read_in_every_document():
+    read = torch.tensor([[5], [6]])
+    changed = torch.zeros(2, 8, dtype=torch.bool)
+    changed[0, 2] = changed[1, 3] = True
+    found = Standing.of(torch.tensor([[2], [3]]), read, changed)
+    assert found == Standing(1, False, False, False, all_read=False, all_changed=True)
+    assert Standing.of(torch.tensor([[2], [2]]), read, changed).all_changed is False
+    assert Standing.of(torch.tensor([[2, 5], [3, 6]]), read, changed) == Standing(2, False, False, True, True, True)
+    assert Standing.of(torch.tensor([[5], [5]]), read, changed).all_read is False
+    two = torch.tensor([[5, 4], [6, 4]])
+    assert Standing.of(read, two, changed).all_read is False
+    assert Standing.of(two, two, changed).all_read is True

@@ -1,7 +1,8 @@
 """What is measured of one run over the documents: a few numbers per document, all from one pass."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,22 +34,27 @@ class Effects:
         """From logits [..., n, v], answers [n], counterfactual answers [n] (default: the runner-up), and what the
         unedited run says; [n, q] in place of [n] of several reads."""
         log_p = log_probabilities(logits)
+        found = Effects.unedited(logits, log_p, answers, counterfactuals)
+        if unedited is None:
+            return found
+        # In place: fresh memory of this size costs more than the arithmetic. Rounding can leave it above zero.
+        return replace(found, kl=log_p.sub_(unedited.log_p).mul_(unedited.p).sum(-1).clamp(max=0).abs())
+
+    @staticmethod
+    def unedited(logits: Tensor, log_p: Tensor, answers: Tensor, counterfactuals: Tensor | None = None) -> "Effects":
+        """The same of a run whose log-probabilities [..., n, v] are known, and which is compared with no other."""
         answers = answers.expand(logits.shape[:-1])
         logit = _of_symbol(logits, answers)
         likelihood = _of_symbol(log_p, answers).exp()
-        shape = logits.shape[:-1]
-        counterfactuals = runner_up(logits, answers) if counterfactuals is None else counterfactuals.expand(shape)
-        if unedited is None:
-            kl = torch.zeros_like(likelihood)
-        else:
-            # In place: fresh memory of this size costs more than the arithmetic. Rounding can leave it below zero.
-            kl = log_p.neg_().add_(unedited.log_p).mul_(unedited.p).sum(-1).clamp(min=0)
-        return Effects(
-            likelihood,
-            answer_correct(logits, answers).to(torch.float32),
-            logit,
-            logit - _of_symbol(logits, counterfactuals),
-            kl,
+        found = Effects(
+            likelihood, answer_correct(logits, answers).to(torch.float32), logit, logit, torch.zeros_like(likelihood)
+        )
+        return found.against(logits, runner_up(logits, answers) if counterfactuals is None else counterfactuals)
+
+    def against(self, logits: Tensor, counterfactuals: Tensor) -> "Effects":
+        """The effects of the run with these logits [..., n, v], its answers compared with other symbols [n]."""
+        return replace(
+            self, logit_difference=self.logit - _of_symbol(logits, counterfactuals.expand(logits.shape[:-1]))
         )
 
     @staticmethod
@@ -70,6 +76,11 @@ class Effects:
         """[..., metrics, n, q]: the columns [..., n, q] in one tensor."""
         return torch.stack([column.to(self.likelihood.dtype) for column in self.columns()], -3)
 
+    @staticmethod
+    def of_table(table: Tensor) -> "Effects":
+        """From [..., metrics, n, q]."""
+        return Effects(*table.unbind(-3))
+
     def read(self, number: int) -> "Effects":
         """[n]: one of several reads."""
         return Effects(*(column[:, number] for column in self.columns()))
@@ -85,8 +96,7 @@ def non_finite(many: Sequence[Effects]) -> list[int]:
 assert tuple(field.name for field in fields(Effects)) == METRICS
 
 
-@dataclass(frozen=True)
-class Distribution:
+class Distribution(NamedTuple):
     """Probabilities [n, v] and their logarithms, kept together because many cells are compared with the same ones."""
 
     p: Tensor

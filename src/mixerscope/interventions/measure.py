@@ -46,20 +46,23 @@ class Outcomes:
         own = self.own[member]
         return [own.get(fact[0], fact) for fact in self.facts] if own else self.facts
 
-    def add_unedited(self, key: Key, row: Tensor) -> None:
-        """An unedited run [k, 1, metrics, n, q]."""
-        self.facts.append((key, "measured", "", self._add(row)))
+    def add_unedited(self, key: Key, row: Tensor) -> int:
+        """An unedited run [k, 1, metrics, n, q]; gives the row it has."""
+        at = self._add(row)
+        self.facts.append((key, "measured", "", at))
+        return at
 
-    def add_edited(self, schedule: Schedule, table: Tensor, idle: list[set[Cell]]) -> None:
-        """The unedited run and all of a schedule [k, 1 + runs, metrics, n, q]; by model, cells that change nothing.
+    def add_edited(self, schedule: Schedule, table: Tensor, unedited: int, idle: list[set[Cell]]) -> None:
+        """All runs of a schedule [k, runs, metrics, n, q], the row without an edit, and by model, cells that change
+        nothing.
 
         A cell that changes nothing in some models only was run for all of them; those have the unedited run's numbers.
         """
-        row = unedited = self._add(table)
         self.facts.extend((cell, status, reason, unedited) for cell, status, reason in schedule.proven)
-        for run in (run for together in schedule.passes for run in together):
-            row += 1
-            for cell, reason in run.cells:
+        runs = [schedule.other] if schedule.other else []
+        runs += [run.cells for together in schedule.passes for run in together]
+        for row, shared in enumerate(runs, self._add(table)):
+            for cell, reason in shared:
                 self.facts.append((cell, "measured", reason, row))
                 for own, still in zip(self.own, idle, strict=True):
                     if cell in still:
@@ -99,29 +102,31 @@ class Measurement:
         programs, found, pairs = Programs(self.scheduler, chunk), Outcomes(len(members)), chunk.pairs
         original: Ran = members.map(programs.unedited(pairs.original.tokens, None))
         found.add_unedited(ORIGINAL, original.row)
+        per_read, per_pass = (max(1, rows // len(pairs)) for rows in (self.batch.rows, self.batch.short_rows))
         for slot, batch in pairs.corrupted.items():
             changed: Ran = members.map(programs.unedited(batch.tokens, slot))
-            found.add_unedited(corrupted(slot), changed.row)
-            found.add_unedited(against(slot), members.map(programs.compared, original.logits, changed.others))
+            against_slot = members.map(programs.compared, original.row, original.logits, changed.others)
+            rows = {
+                "restore": found.add_unedited(corrupted(slot), changed.row),
+                "break": found.add_unedited(against(slot), against_slot),
+            }
             agreed = self._agreed(members, programs, slot, original, changed)
             for direction in self.scheduler.directions(slot):
                 cells = self.scheduler.of(slot, direction)
                 restoring = direction == "restore"
                 base, source = (changed, original) if restoring else (original, changed)
                 values, idle = self._values(members, programs, cells, agreed, base, source, everyone)
-                per_pass = max(1, self.batch.rows // len(pairs))
                 in_all = set.intersection(*agreed), set.intersection(*idle)
-                schedule = self.scheduler.schedule(cells, chunk.standings, *in_all, per_pass)
-                program = programs.effects(
-                    (batch if restoring else pairs.original).tokens, schedule, self.scheduler.others(cells)
-                )
-                table = members.map(program, base.logits, base.cache, source.cache, changed.others, values)
-                found.add_edited(schedule, table, idle)
+                schedule = self.scheduler.schedule(cells, chunk.standings(slot), *in_all, per_pass)
+                tokens = (batch if restoring else pairs.original).tokens
+                program = programs.effects(tokens, schedule, self.scheduler.others(cells), per_read)
+                table = members.map(program, base, source, changed.others, values)
+                found.add_edited(schedule, table, rows[direction], idle)
         return found
 
     def _agreed(self, members: Members, programs: Programs, slot: str, original: Ran, changed: Ran) -> list[set[Spot]]:
         """By model: where both documents of a pair hold the same, for the cells of both directions."""
-        standings = programs.chunk.standings
+        standings = programs.chunk.standings(slot)
         asked = self.scheduler.compared(slot, standings)
         if not asked:
             return [set() for _ in members.models]

@@ -54,15 +54,22 @@ class Chunk:
         found = [self.pairs.positions(name) for name in names]
         return torch.stack(found, 1) if found else self.pairs.reads.positions[:, :0]
 
+    def standings(self, slot: str) -> dict[str, Standing]:
+        """By role, of the pairs with this slot corrupted."""
+        return self._standings[slot]
+
     @cached_property
-    def standings(self) -> dict[str, Standing]:
-        """By role."""
+    def _standings(self) -> dict[str, dict[str, Standing]]:
         if not self.places:
-            return {}
+            return {slot: {} for slot in self.pairs.corrupted}
         # On the CPU, in one go: a GPU would be waited for at each of these questions.
         places = torch.cat([*self.places.values()], 1).cpu().split([at.shape[1] for at in self.places.values()], 1)
-        read = self.pairs.reads.positions.cpu()
-        return {role: Standing.of(at, read) for role, at in zip(self.places, places, strict=True)}
+        read, tokens = self.pairs.reads.positions.cpu(), self.pairs.original.tokens.cpu()
+        changed = {slot: batch.tokens.cpu() != tokens for slot, batch in self.pairs.corrupted.items()}
+        return {
+            slot: {role: Standing.of(at, read, where) for role, at in zip(self.places, places, strict=True)}
+            for slot, where in changed.items()
+        }
 
 
 class Ran(NamedTuple):
@@ -70,6 +77,8 @@ class Ran(NamedTuple):
 
     logits: Tensor
     """[n, q, v]"""
+    says: Distribution
+    """By them, [n, q, v] each."""
     cache: dict[str, Tensor]
     """By site, [n, t, ...]."""
     others: Tensor
@@ -93,13 +102,15 @@ class Programs:
             run = runner_of(model).run(tokens, self.read, self.scheduler.sites, self.chunk.all_places)
             others = None if slot is None else self.others.get(slot)
             found = counterfactual_or_runner_up(others, run.logits, self.targets)
-            return Ran(run.logits, dict(run.cache), found, Effects.of(run.logits, self.targets, found).table()[None])
+            says = Distribution.of(run.logits)
+            row = Effects.unedited(run.logits, says.log_p, self.targets, found).table()[None]
+            return Ran(run.logits, says, dict(run.cache), found, row)
 
         return program
 
-    def compared(self, model: Model | Adapted, logits: Tensor, others: Tensor) -> Tensor:
+    def compared(self, model: Model | Adapted, row: Tensor, logits: Tensor, others: Tensor) -> Tensor:
         """[1, metrics, n, q] of an unedited run, against other symbols."""
-        return Effects.of(logits, self.targets, others).table()[None]
+        return Effects.of_table(row).against(logits, others).table()
 
     def compare(self, asked: Mapping[str, list[str]]) -> Program:
         """For each position of the roles asked about at each site: whether two runs hold the same bits there, in all
@@ -144,27 +155,26 @@ class Programs:
         h = cell.head  # [n, p, h, ...]: the other heads stay as they are
         return torch.cat([there[:, :, :h], value[:, :, h : h + 1], there[:, :, h + 1 :]], 2)
 
-    def effects(self, tokens: Tensor, schedule: Schedule, others: Sequence[Cell]) -> Program:
-        """[1 + runs, metrics, n, q]: the unedited run, and those of the schedule. `others`: cells that have values."""
+    def effects(self, tokens: Tensor, schedule: Schedule, others: Sequence[Cell], per_read: int) -> Program:
+        """[runs, metrics, n, q]: the other document's run, if the schedule has cells that are, and those of its passes.
+        `others`: cells that have values; `per_read`: runs whose logits are held at once."""
 
         def program(
-            model: Model | Adapted,
-            logits: Tensor,
-            base: dict[str, Tensor],
-            source: dict[str, Tensor],
-            compared_with: Tensor,
-            values: list[Tensor],
+            model: Model | Adapted, base: Ran, source: Ran, compared_with: Tensor, values: list[Tensor]
         ) -> Tensor:
-            runner, unedited = runner_of(model), Unedited(tokens, self.read, logits, base)
-            expected = Distribution.of(logits)
-            tables = [Effects.of(logits, self.targets, compared_with).table()[None]]
+            runner, unedited = runner_of(model), Unedited(tokens, self.read, base.logits, base.cache)
             by_cell = dict(zip(others, values, strict=True))
+
+            def table(logits: Tensor) -> Tensor:
+                return Effects.of(logits, self.targets, compared_with, base.says).table()
+
+            tables = [table(source.logits[None])] if schedule.other else [base.row[:0]]
             for together in schedule.passes:
                 places = torch.cat([self.chunk.places[run.cell.role] for run in together])
-                written = self._written(together, places, source, by_cell)
-                found = edited_in_parts(runner, unedited, together[0].site, places, written)
-                found = found.unflatten(0, (len(together), len(tokens)))
-                tables.append(Effects.of(found, self.targets, compared_with, expected).table())
+                written = self._written(together, places, source.cache, by_cell)
+                left = leaves_in_parts(runner, unedited, together[0].site, places, written)
+                left = left.unflatten(0, (len(together), len(tokens)))
+                tables += [table(runner.read_out(part)) for part in left.split(per_read)]
             return torch.cat(tables)
 
         return program
@@ -180,10 +190,10 @@ class Programs:
         return torch.cat([values[c] if (c := run.cell) in values else pick(sources, roles[c.role]) for run in together])
 
 
-def edited_in_parts(runner: Runner, base: Unedited, site: str, places: Tensor, values: Tensor) -> Tensor:
-    """`runner.edited`, in halves where a GPU has no room for all edits at once: some mixers need more than others."""
+def leaves_in_parts(runner: Runner, base: Unedited, site: str, places: Tensor, values: Tensor) -> Tensor:
+    """`runner.leaves`, in halves where a GPU has no room for all edits at once: some mixers need more than others."""
     try:
-        return runner.edited(base, site, places, values)
+        return runner.leaves(base, site, places, values)
     except torch.OutOfMemoryError:
         edits = len(places) // len(base.tokens)
         if edits == 1:
@@ -191,4 +201,4 @@ def edited_in_parts(runner: Runner, base: Unedited, site: str, places: Tensor, v
     # Out here, where the error no longer holds on to what was computed.
     half = edits // 2 * len(base.tokens)
     parts = ((places[:half], values[:half]), (places[half:], values[half:]))
-    return torch.cat([edited_in_parts(runner, base, site, *part) for part in parts])
+    return torch.cat([leaves_in_parts(runner, base, site, *part) for part in parts])

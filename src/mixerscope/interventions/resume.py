@@ -146,15 +146,20 @@ class Resumed:
             return later
         return same_edit(f"blocks.{split_site(later)[0]}.resid_post", depth)
 
+    def is_other(self, site: str, standing: Standing) -> bool:
+        """Where each position holds its own token alone, and at the end, where all that is read is there."""
+        entry, end = "blocks.0.resid_pre", f"blocks.{len(self.layers) - 1}.resid_post"
+        site = "blocks.{}.{}".format(*split_site(site))
+        return (site == entry and standing.all_changed) or (site == end and standing.all_read)
+
     def stand_ins(self, sites: Iterable[str]) -> set[str]:
         return {self.stand_in(site, known) for site in sites for known in (False, True)}
 
-    def edited(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:
-        return self.model.read_out(self.leaves(base, site, positions, value))
-
     def leaves(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:
-        """[r n, q, d] what leaves the last block where logits are read, for `edited`."""
         return _Onwards(self.layers, base).leaves(site, positions, value)
+
+    def read_out(self, left: Tensor) -> Tensor:
+        return self.model.read_out(left)
 
 
 class _Onwards:

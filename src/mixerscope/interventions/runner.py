@@ -11,6 +11,7 @@ from typing import Protocol, Self
 from torch import Tensor
 
 AFTER = "the position comes after the one that is read"
+OTHER = "the edit makes the document the other one of its pair, whose run is known"
 
 
 @dataclass(frozen=True)
@@ -36,26 +37,37 @@ class Standing:
     all_after: bool
     none_before: bool
     some_at: bool
+    all_read: bool = False
+    """They are all that is read, in every document."""
+    all_changed: bool = False
+    """They are all at which the documents of a pair have different tokens."""
 
     @classmethod
-    def of(cls, positions: Tensor, read: Tensor) -> Self:
-        """From positions [n, p] and read [n, q]."""
+    def of(cls, positions: Tensor, read: Tensor, changed: Tensor) -> Self:
+        """From positions [n, p], read [n, q], and whether tokens differ [n, t]."""
         ahead = positions[:, :, None] - read[:, None]
-        return cls(positions.shape[1], bool((ahead > 0).all()), bool((ahead >= 0).all()), bool((ahead == 0).any()))
+        kept = changed.scatter(1, positions, False)
+        facts = (ahead > 0).all(), (ahead >= 0).all(), (ahead == 0).any(), (ahead == 0).any(1).all(), ~kept.any()
+        return cls(positions.shape[1], *(bool(fact) for fact in facts))
 
 
 class Runner(Protocol):
     """One model: how its edits are run, and what is known of them without running."""
 
     def run(self, tokens: Tensor, read: Tensor, sites: Iterable[str], places: Tensor | None = None) -> Unedited:
-        """The unedited run; keeps the named sites, and what `edited` and `stand_in` need beside them.
+        """The unedited run; keeps the named sites, and what `leaves` and `stand_in` need beside them.
 
         With `places` [n, p], those and the positions that are read are all that will be edited or looked at.
         """
         ...
 
-    def edited(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:
-        """Logits [r n, q, v] after writing value [r n, p, ...] at positions [r n, p]: n documents, r edits of each."""
+    def leaves(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:
+        """[r n, q, ...] what the model has where logits are read, short of the logits, after writing value
+        [r n, p, ...] at positions [r n, p]: n documents, r edits of each."""
+        ...
+
+    def read_out(self, left: Tensor) -> Tensor:
+        """Logits [..., v] of what `leaves` gives [..., w]."""
         ...
 
     def no_path(self, site: str, standing: Standing) -> str | None:
@@ -71,6 +83,10 @@ class Runner(Protocol):
 
         `added_to_same`: both documents hold the same at `added_to(site)`.
         """
+        ...
+
+    def is_other(self, site: str, standing: Standing) -> bool:
+        """Whether writing the other document's activation there leaves nothing of the document that runs."""
         ...
 
     def stand_ins(self, sites: Iterable[str]) -> set[str]:

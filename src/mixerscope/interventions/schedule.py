@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mixerscope.artifacts.effects import DIRECTIONS, SWAP, Cell, CellStatus, Direction
 from mixerscope.interventions.edits import Edit, Swap
-from mixerscope.interventions.runner import Runner, Standing
+from mixerscope.interventions.runner import OTHER, Runner, Standing
 
 SAME = "the edit writes what is already there"
 
@@ -36,6 +36,8 @@ class Schedule:
 
     proven: tuple[tuple[Cell, CellStatus, str], ...]
     """Cells whose effects are those of the unedited run, for every model."""
+    other: tuple[tuple[Cell, str], ...]
+    """Cells whose effects are those of the other document's run, with the reason."""
     passes: tuple[tuple[Run, ...], ...]
     """Runs that go together: at one site, in as many positions."""
 
@@ -99,6 +101,7 @@ class Scheduler:
         `agreed`: where both documents of a pair hold the same, `idle`: cells that write what is there; in all models.
         """
         proven: list[tuple[Cell, CellStatus, str]] = []
+        other: list[tuple[Cell, str]] = []
         runs: dict[tuple[str, str, str, int], list[tuple[Cell, str]]] = defaultdict(list)
         for cell in cells:
             reason = self.runner.no_path(cell.site, standings[cell.role])
@@ -108,6 +111,9 @@ class Scheduler:
                 proven.append((cell, "same", SAME))
             else:
                 site = self._site(cell, agreed)
+                if self.is_swap(cell) and self.runner.is_other(site, standings[cell.role]):
+                    other.append((cell, OTHER))
+                    continue
                 reason = "" if site == cell.site else f"same edit as at {site}"
                 runs[site, cell.role, cell.edit, cell.head].append((cell, reason))
         together: dict[tuple[str, int], list[Run]] = defaultdict(list)
@@ -119,7 +125,7 @@ class Scheduler:
             for group in together.values()
             for start in range(0, len(group), per_pass)
         ]
-        return Schedule(tuple(proven), tuple(passes))
+        return Schedule(tuple(proven), tuple(other), tuple(passes))
 
     def _site(self, cell: Cell, agreed: AbstractSet[Spot]) -> str:
         """Where the cell's edit is run."""

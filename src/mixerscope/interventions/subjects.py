@@ -136,8 +136,8 @@ class Own:
             return self._run()
 
     def resume_error(self, site: str, positions: Tensor, value: Tensor, logits: Tensor) -> Tensor:
-        resumed = self.runner.edited(self.unedited, site, positions[:, None], value[:, None])
-        return relative_difference(resumed, logits)
+        left = self.runner.leaves(self.unedited, site, positions[:, None], value[:, None])
+        return relative_difference(self.runner.read_out(left), logits)
 
     def looks(self, values: Mapping[str, Tensor]) -> list[Look]:
         """In one pass over copies of the documents: one is left alone, each of the others has the value of one site.
@@ -168,7 +168,7 @@ class Own:
         """`resume_error` of every site, the head run once."""
         at = {site: self.positions(site)[:, None] for site in values}
         left = [self.runner.leaves(self.unedited, site, at[site], value[:, None]) for site, value in values.items()]
-        resumed = self.model.read_out(torch.stack(left)).unbind()
+        resumed = self.runner.read_out(torch.stack(left)).unbind()
         return [relative_difference(one, other) for one, other in zip(resumed, logits, strict=True)]
 
     def scrambled(self) -> "Own":

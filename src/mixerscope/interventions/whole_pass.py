@@ -19,10 +19,13 @@ class WholePass:
     def run(self, tokens: Tensor, read: Tensor, sites: Iterable[str], places: Tensor | None = None) -> Unedited:
         return Unedited(tokens, read, *run_and_record(self.model, tokens, read, sorted(sites)))
 
-    def edited(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:
+    def leaves(self, base: Unedited, site: str, positions: Tensor, value: Tensor) -> Tensor:
         repeats = len(positions) // len(base.tokens)
         with edit(self.model, {site: lambda x: swap(x, positions, value)}):
             return self.model(base.tokens.repeat(repeats, 1), base.read.repeat(repeats, 1))
+
+    def read_out(self, left: Tensor) -> Tensor:
+        return left
 
     def no_path(self, site: str, standing: Standing) -> str | None:
         return AFTER if standing.all_after else None
@@ -32,6 +35,9 @@ class WholePass:
 
     def stand_in(self, site: str, added_to_same: bool) -> str:
         return site
+
+    def is_other(self, site: str, standing: Standing) -> bool:
+        return False
 
     def stand_ins(self, sites: Iterable[str]) -> set[str]:
         return set()
