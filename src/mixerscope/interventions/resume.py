@@ -27,24 +27,23 @@ def swap(x: Tensor, positions: Tensor, value: Tensor) -> Tensor:
 
     Of positions and values [r n, ...], r edits of each document, and [r n, t, ...] is what comes out.
     """
-    if positions.dim() == 2:
-        for place in range(positions.shape[1]):
-            x = swap(x, positions[:, place], value[:, place])
-        return x
-    where = torch.arange(x.shape[1], device=x.device) == positions[:, None]  # [r n, t]
-    where, value = where.view(*where.shape, *[1] * (x.dim() - 2)), value.unsqueeze(1)
-    if len(positions) == len(x):
-        return torch.where(where, value, x)
-    edits = (-1, len(x))
-    return torch.where(where.unflatten(0, edits), value.unflatten(0, edits), x).flatten(0, 1)
+    if len(positions) > len(x):
+        x = x.repeat(len(positions) // len(x), *[1] * (x.dim() - 1))
+    rows = torch.arange(len(x), device=x.device)
+    if positions.dim() == 1:
+        return x.index_put((rows, positions), value)
+    for place in range(positions.shape[1]):  # one by one: where two are the same, the last is written
+        x = x.index_put((rows, positions[:, place]), value[:, place])
+    return x
 
 
 def pick(x: Tensor, positions: Tensor) -> Tensor:
     """x [n, t, ...] at positions [n] -> [n, ...], at positions [n, p] -> [n, p, ...]; r times at [r n, ...]."""
-    rows = torch.arange(len(x), device=x.device)
+    first = torch.arange(0, len(x) * x.shape[1], x.shape[1], device=x.device)
     if len(positions) > len(x):
-        rows = rows.repeat(len(positions) // len(x))
-    return x[rows if positions.dim() == 1 else rows[:, None], positions]
+        first = first.repeat(len(positions) // len(x))
+    rows = (first if positions.dim() == 1 else first[:, None]) + positions
+    return x.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, positions.shape)
 
 
 def split_site(site: str) -> tuple[int, str]:

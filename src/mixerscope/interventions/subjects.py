@@ -18,8 +18,8 @@ from mixerscope.sites import Tap, edit, record
 RANDOM_STD = 0.3
 """Weights of the copy with random weights: large enough that every part of a model matters."""
 
-TOGETHER = 15
-"""Sites that are looked at in one pass, which with the copy that is left alone has as many rows as one of the grid."""
+TOGETHER = 14
+"""Sites that are looked at in one pass, which with copies that are left alone has as many rows as one of the grid."""
 
 
 class Look(NamedTuple):
@@ -140,16 +140,17 @@ class Own:
         return relative_difference(self.runner.read_out(left), logits)
 
     def looks(self, values: Mapping[str, Tensor]) -> list[Look]:
-        """In one pass over copies of the documents: one is left alone, each of the others has the value of one site.
+        """In one pass over copies of the documents: the first is left alone, each other has the value of one site.
 
-        Small passes cost as much as they have operations, whatever their size.
+        Small passes cost as much as they have operations, whatever their size. One more copy comes last: the last rows
+        of a matrix product may be rounded otherwise, and that is no finding.
         """
         found, sites = list[Look](), list(values)
         for start in range(0, len(sites), TOGETHER):
             group = sites[start : start + TOGETHER]
             taps = {site: self._in_copy(number, site, values[site]) for number, site in enumerate(group, 1)}
             with edit(self.model, taps):
-                (plain, *moved), (_, *logits) = self._copies(1 + len(group))
+                (plain, *moved, _), (_, *logits, _) = self._copies(1 + len(group) + 1)
             errors = self._resume_errors({site: values[site] for site in group}, logits)
             found += [Look(*one) for one in zip(moved, [plain] * len(group), errors, strict=True)]
         return found
