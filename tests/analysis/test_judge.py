@@ -228,7 +228,8 @@ def test_the_published_reading_is_to_be_had_and_tests_nothing():
     grid = measured(mixed)
     assert verdicts(grid, mixed, "published")["key"].mechanism in ("induction", "association one step later")
     assert verdicts(grid, mixed)["key"].mechanism == "undetermined"
-    none = judge(table, Rules(reading="published", min_gap=0.999999))["key"]
+    unsure = with_likelihoods(measured(model), lambda likelihood: 0.005 * likelihood)
+    none = verdicts(unsure, model, "published")["key"]
     assert (none.mechanism, none.route) == ("undetermined", ())
     with pytest.raises(ValueError, match="reading"):
         judge(table, "publisht")  # pyright: ignore[reportArgumentType]

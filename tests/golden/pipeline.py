@@ -141,7 +141,7 @@ def _proven() -> dict[str, Any]:
             for route in proof.routes
         ],
         "followed": [[f.kind, len(f.right), f.right.double().mean().item()] for f in proof.followed],
-        "variants": [[v.name, v.guessing, v.reason] for v in proof.variants],
+        "variants": [[v.name, v.reason, len(v.right)] for v in proof.variants],
     }
 
 
