@@ -15,28 +15,30 @@ from benchmarks.ground_truth.challenge import UNDETERMINED, last_line
 from benchmarks.ground_truth.collection import HERE, MIXTURE, Known, known
 from benchmarks.ground_truth.localise import METHODS, auroc, declared, faithfulness, pairs_of, scores
 from mixerscope import Model, interchange, verdict
+from mixerscope.analysis.rules import NO_NAME
 from mixerscope.tasks import Task
 
 REPORT = HERE / "report.json"
 CONFIDENCE = 0.95
 NAMES = {
-    (("key", "value", "query"), (0, 1)): "induction",
-    (("key", "query"), (0,)): "direct, first block",
-    (("key", "query"), (1,)): "direct, last block",
-    (("key", "next_key", "query"), (0, 1)): "one step later",
-    (("key", "divider", "query"), (0, 1)): "divider",
+    ("induction", (0, 1)): "induction",
+    ("direct retrieval", (0,)): "direct, first block",
+    ("direct retrieval", (1,)): "direct, last block",
+    ("association one step later", (0, 1)): "one step later",
+    ("other: divider", (0, 1)): "divider",
 }
-"""By the route of the key, and the blocks that move it."""
+"""By what the verdict on the key says, and the blocks that move it."""
 NAMELESS = (MIXTURE, "pointer")
 """Of these a verdict is right if it names no route."""
 
 
 def judge(model: Model, task: Task) -> str:
-    """What the verdict says: one of our routes, or `undetermined`."""
-    pairs = pairs_of(task)
-    found = verdict(interchange(model, pairs), model, "key")
+    """What the verdict says: one of our routes, `undetermined` where it names none, or a route of its own."""
+    found = verdict(interchange(model, pairs_of(task)), model, "key")
+    if found.mechanism.partition(":")[0] in NO_NAME:
+        return UNDETERMINED
     blocks = tuple(dict.fromkeys(move.block for move in found.moves))
-    return NAMES.get((found.route, blocks), UNDETERMINED)
+    return NAMES.get((found.mechanism, blocks), found.mechanism)
 
 
 def outcome(said: str, truth: str) -> str:
