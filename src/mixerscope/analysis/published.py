@@ -26,7 +26,7 @@ def published_route(table: EffectTable, slot: str, rules: Rules) -> tuple[str, .
         cells = [Cell(slot, "restore", site, role) for role in table.facts.roles]
         shares = {c.role: e.value for c in cells if c in table.index and (e := table.estimate(c, SHARE)) is not None}
         if not shares and any(cell in table.index for cell in cells):
-            return TOO_SMALL  # of a gap that may be zero nothing has a share
+            return ()  # of a gap that may be zero nothing has a share
         if not shares:
             # Where only one place can matter, a slot outside the grid was not patched.
             shares = {slot if site == table.facts.boundaries[0] else table.facts.read[0]: 1.0}
