@@ -1,9 +1,11 @@
 """The admitted models as they are kept: weights under names that say nothing, and what is known of each.
 
     python -m benchmarks.ground_truth.collection DIR
+    python -m benchmarks.ground_truth.collection DIR --back
 
-takes over what `train` left in DIR. `admitted.json` holds the truth, the measured numbers, and what was not learnable;
-`challenge.json` the same models without a word about their routes, and each answer as a salted hash.
+takes over what `train` left in DIR, or puts it back there, so that training can go on. `admitted.json` holds the truth,
+the measured numbers, and what was not learnable; `challenge.json` the same models without a word about their routes, and
+each answer as a salted hash.
 """
 
 import argparse
@@ -16,6 +18,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
+from benchmarks.ground_truth.plan import Cell, Size
 from benchmarks.ground_truth.routes import MIXED
 from mixerscope import AR, Model, RunSpec, build_model
 from mixerscope.errors import UserError
@@ -102,6 +105,27 @@ def collect(source: Path) -> tuple[int, int]:
     return len(models), len(refused)
 
 
+def put_back(place: Path) -> int:
+    """Writes into a folder what `train` had left there; returns how many models were admitted."""
+    place.mkdir(parents=True, exist_ok=True)
+    kept = json.loads(ADMITTED.read_text())
+    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    for admitted, rows in ((True, kept["models"]), (False, kept["not_learnable"])):
+        for row in rows:
+            cell = Cell(row["architecture"], row["route"])
+            spec = row.get("spec") or cell.specs(Size())[0].model_dump(mode="json", include={"task", "model"})
+            about = {"architecture": cell.learner, "route": cell.route, "spec": spec, "models": []}
+            result = cells.setdefault((cell.learner, cell.route), about)
+            measured = {key: value for key, value in row.items() if key not in ("id", "spec", *about)}
+            result["models"].append({**measured, "admitted": admitted})
+            if admitted:
+                stored = (MODELS / f"{row['id']}.safetensors").read_bytes()
+                (place / f"{cell.name}--{row['seed']}.safetensors").write_bytes(stored)
+    for (learner, route), result in cells.items():
+        (place / f"{Cell(learner, route).name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    return len(kept["models"])
+
+
 def _blind(row: dict[str, Any]) -> dict[str, Any]:
     one = Known(row["id"], row["architecture"], row["route"], row["seed"], spec_of(row["spec"]))
     salt = hashlib.sha256((MODELS / f"{one.id}.safetensors").read_bytes()).hexdigest()[:16]
@@ -116,8 +140,13 @@ def _lines(tables: dict[str, list[dict[str, Any]]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path)
-    admitted, refused = collect(parser.parse_args().source)
+    parser.add_argument("place", type=Path)
+    parser.add_argument("--back", action="store_true", help="put back what was taken over")
+    options = parser.parse_args()
+    if options.back:
+        print(f"models: {put_back(options.place)}")
+        return
+    admitted, refused = collect(options.place)
     size = sum(path.stat().st_size for path in MODELS.iterdir())
     print(f"admitted: {admitted}, not learnable: {refused}, weights: {size / 2**20:.1f} MiB")
 

@@ -46,6 +46,13 @@ def test_a_collection_gives_back_its_models(handed: dict[str, str]):
         assert all(torch.equal(stored[name], w) for name, w in one.model().state_dict().items())
 
 
+def test_what_was_taken_over_can_be_put_back(handed: dict[str, str], tmp_path: Path):
+    before = {name: getattr(collection, name).read_bytes() for name in ("ADMITTED", "CHALLENGE")}
+    assert collection.put_back(tmp_path / "back") == 3
+    assert collection.collect(tmp_path / "back") == (3, 3)
+    assert before == {name: getattr(collection, name).read_bytes() for name in before}
+
+
 def test_what_is_handed_out_says_nothing_of_the_route(handed: dict[str, str], tmp_path: Path):
     assert challenge.hand_out(tmp_path / "out") == 3
     folders = sorted(path.name for path in (tmp_path / "out").iterdir())
