@@ -4,8 +4,8 @@
     python -m benchmarks.ground_truth.collection DIR --back
 
 takes over what `train` left in DIR, or puts it back there, so that training can go on. `admitted.json` holds the truth,
-the measured numbers, and what was not learnable; `challenge.json` the same models without a word about their routes, and
-each answer as a salted hash.
+the measured numbers, and what was not learnable; `challenge.json` the same models without a word about their routes,
+and each answer as a salted hash.
 """
 
 import argparse
