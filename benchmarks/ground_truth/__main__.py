@@ -1,6 +1,6 @@
 """Verdicts on the ground truth: right, undetermined or wrong, and where other methods place the information.
 
-Writes `report.json` beside the models. Ends with `right R, undetermined U, wrong W of N`.
+Writes `report.json` beside the models and the numbers into the README. Ends with `right R, undetermined U, wrong W of N`.
 """
 
 import argparse
@@ -14,11 +14,12 @@ import torch
 from benchmarks.ground_truth.challenge import UNDETERMINED, last_line
 from benchmarks.ground_truth.collection import HERE, MIXTURE, Known, known
 from benchmarks.ground_truth.localise import METHODS, auroc, declared, faithfulness, pairs_of, scores
+from benchmarks.paste import pasted
 from mixerscope import Model, interchange, verdict
 from mixerscope.analysis.rules import NO_NAME
 from mixerscope.tasks import Task
 
-REPORT = HERE / "report.json"
+REPORT, README = HERE / "report.json", HERE / "README.md"
 CONFIDENCE = 0.95
 NAMES = {
     ("induction", (0, 1)): "induction",
@@ -75,27 +76,40 @@ def look(one: Known) -> dict[str, Any]:
     return row
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", type=int, help="only so many of them")
-    torch.set_num_threads(1)
-    rows: list[dict[str, Any]] = []
-    for one in known()[: parser.parse_args().models]:
-        rows.append(row := look(one))
-        print(f"{one.id}  {one.architecture}, {one.route}: {row['verdict']}, {row['outcome']}", flush=True)
-    REPORT.write_text(json.dumps(rows, indent=1) + "\n")
+def summary(rows: list[dict[str, Any]]) -> list[str]:
+    """What the report prints in the end, and the README shows."""
+    lines: list[str] = []
     by_route: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         by_route[row["route"]][row["outcome"]] += 1
-    for route, counts in by_route.items():
-        print(f"{route}: {last_line(counts)}")
+    lines += [f"{route}: {last_line(counts)}" for route, counts in sorted(by_route.items())]
     located = [row for row in rows if "auroc" in row]
     for name in METHODS if located else ():
         mean = {key: sum(row[key][name] for row in located) / len(located) for key in ("auroc", "cpr", "cmd")}
-        print(f"{name}: AUROC {mean['auroc']:.3f}, CPR {mean['cpr']:.3f}, CMD {mean['cmd']:.3f}")
+        lines.append(f"{name}: AUROC {mean['auroc']:.3f}, CPR {mean['cpr']:.3f}, CMD {mean['cmd']:.3f}")
     counts = Counter(row["outcome"] for row in rows)
-    print(f"error rate: at most {upper_bound(counts['wrong'], len(rows)):.1%} ({CONFIDENCE:.0%} confidence)")
-    print(last_line(counts))
+    lines.append(f"error rate: at most {upper_bound(counts['wrong'], len(rows)):.1%} ({CONFIDENCE:.0%} confidence)")
+    return [*lines, last_line(counts)]
+
+
+def shown(page: str, rows: list[dict[str, Any]]) -> str:
+    """The README with the numbers of a report."""
+    return pasted(page, "report", "\n".join(["```", *summary(rows), "```"]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=int, help="only so many of them; then nothing is written")
+    only = parser.parse_args().models
+    torch.set_num_threads(1)
+    rows: list[dict[str, Any]] = []
+    for one in known()[:only]:
+        rows.append(row := look(one))
+        print(f"{one.id}  {one.architecture}, {one.route}: {row['verdict']}, {row['outcome']}", flush=True)
+    if only is None:
+        REPORT.write_text(json.dumps(rows, indent=1) + "\n")
+        README.write_text(shown(README.read_text(), rows))
+    print("\n".join(summary(rows)))
 
 
 if __name__ == "__main__":

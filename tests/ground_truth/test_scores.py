@@ -1,5 +1,6 @@
 """What the report and the challenge count, on models and answers that are known."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -124,3 +125,22 @@ def test_areas_under_a_curve_are_those_of_trapezia():
 
 def test_auroc_counts_ties_half():
     assert auroc([(1.0, True), (1.0, False), (0.0, False)]) == 0.75
+
+
+def test_the_recorded_report_is_of_the_models_that_are_kept_and_holds():
+    rows = json.loads(report.REPORT.read_text())
+    known = collection.known()
+    assert [(row["id"], row["route"]) for row in rows] == [(one.id, one.route) for one in known]
+    counts = Counter(row["outcome"] for row in rows)
+    assert counts["wrong"] == 0
+    assert counts["right"] >= 0.95 * len(rows)
+    assert len({one.route for one in known}) >= 4
+    assert len({one.architecture for one in known}) >= 4
+    page = report.README.read_text()
+    assert report.shown(page, rows) == page, "run python -m benchmarks.ground_truth"
+
+
+@pytest.mark.parametrize("architecture", ["attention", "based"])
+def test_models_that_are_kept_are_still_judged_as_recorded(architecture: str):
+    [one, *_] = [one for one in collection.known() if one.architecture == architecture]
+    assert report.judge(one.model(), one.task) == one.answer
