@@ -1,6 +1,7 @@
 """Verdicts on the ground truth: right, undetermined or wrong, and where other methods place the information.
 
-Writes `report.json` beside the models and the numbers into the README. Ends with `right R, undetermined U, wrong W of N`.
+Writes `report.json` beside the models and the numbers into the README. Ends with
+`right R, undetermined U, wrong W of N`.
 """
 
 import argparse
