@@ -1,5 +1,6 @@
 """A sound task, and tasks that spoil one thing each."""
 
+import os
 import random
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import numpy as np
 import torch
 from pydantic import field_serializer, model_validator
 
+from mixerscope.artifacts.effects import Mechanism
 from mixerscope.tasks import UNSCORED, Batch, Change, Task
 
 
@@ -299,3 +301,90 @@ class OneStateForAll(Counting):
 class StatesThatAreNoLabels(Counting):
     def states(self, batch):
         return {"position": super().states(batch)["position"] / 2}
+
+
+class ToldByLabels(Sound):
+    """Nobody could know which of two symbols is asked for."""
+
+    def sample(self, n, rng, split="train"):
+        batch = super().sample(n, rng, split)
+        answer = batch.tokens[torch.arange(n), torch.randint(2, (n,), generator=rng)]
+        targets = batch.targets.scatter(1, torch.full((n, 1), self.length), answer[:, None])
+        return replace(batch, targets=targets, labels={"answer": answer})
+
+    def solve(self, batch):
+        return batch.labels["answer"][:, None]
+
+
+class ToldByRoles(Sound):
+    """Nobody could know which symbol is asked for."""
+
+    def sample(self, n, rng, split="train"):
+        batch = super().sample(n, rng, split)
+        key = torch.randint(self.length, (n,), generator=rng)
+        targets = batch.targets.scatter(1, torch.full((n, 1), self.length), batch.tokens.gather(1, key[:, None]))
+        return replace(batch, targets=targets, roles={**batch.roles, "key": key})
+
+    def solve(self, batch):
+        return batch.tokens.gather(1, batch.roles["key"][:, None])
+
+
+class ToldByTheNextDocument(Sound):
+    def sample(self, n, rng, split="train"):
+        batch = super().sample(n, rng, split)
+        answer = batch.tokens[:, :1].roll(1, 0)
+        return replace(batch, targets=batch.targets.scatter(1, torch.full((n, 1), self.length), answer))
+
+    def solve(self, batch):
+        return batch.tokens[:, :1].roll(1, 0)
+
+
+class LabelsOfOthers(Sound):
+    def sample(self, n, rng, split="train"):
+        return replace(super().sample(n, rng, split), labels={"second": torch.arange(3)})
+
+
+class CorruptsByChance(Sound):
+    def corrupt(self, batch, slot, rng, *args, **settings):
+        rng = torch.Generator().manual_seed(int.from_bytes(os.urandom(4), "big"))
+        return super().corrupt(batch, slot, rng, *args, **settings)
+
+
+class ClassOutsideVocabulary(Sound):
+    def symbol_class(self, slot, symbols):
+        return 1, self.symbols + 50
+
+
+class UnreadableRole(Sound):
+    def sample(self, n, rng, split="train"):
+        batch = super().sample(n, rng, split)
+        return replace(batch, roles={**batch.roles, "key&value": torch.full((n,), 2)})
+
+
+class LongerWithOneQuery(Sound):
+    def single_query(self):
+        return self.changed(length=self.length + 4)
+
+
+class RouteOfOthers(Sound):
+    mechanisms = (Mechanism(("kee", "query"), "direct retrieval"),)
+
+
+class SlotsOfOthers(Sound):
+    together = ("kee", "valeu")
+
+
+class SlotTwice(Sound):
+    @property
+    def slots(self):
+        return ("key", "key")
+
+
+class SureGuess(Sound):
+    def guessing(self):
+        return 7.0
+
+
+class VariantInOtherWords(Sound):
+    def variants(self):
+        return {"longer": self.changed(symbols=99)}

@@ -18,13 +18,17 @@ from tests.check.broken_tasks import (
     ChangesWhatItIsGiven,
     Cheating,
     ClassOfAnotherSlot,
+    ClassOutsideVocabulary,
+    CorruptsByChance,
     Counting,
     DrawsFromNumpy,
     DrawsFromPython,
     DrawsFromTorch,
     IgnoresAvoidPresent,
     ImpossibleDefaults,
+    LabelsOfOthers,
     LeavesSomeAsTheyWere,
+    LongerWithOneQuery,
     LossyJson,
     MovesRoles,
     NamesOneItCannotMake,
@@ -38,13 +42,22 @@ from tests.check.broken_tasks import (
     Predicting,
     ReadsGlobalState,
     RoleInThePadding,
+    RouteOfOthers,
     SaysDisjoint,
     SilentlyUnchanged,
+    SlotsOfOthers,
+    SlotTwice,
     Sound,
     StatesThatAreNoLabels,
+    SureGuess,
+    ToldByLabels,
+    ToldByRoles,
+    ToldByTheNextDocument,
     TooFew,
     TooLong,
     Unmarked,
+    UnreadableRole,
+    VariantInOtherWords,
     WithoutAnything,
     WrongDefault,
     WrongInTestOnly,
@@ -114,6 +127,18 @@ def test_every_task_and_preset_of_ours_passes(name):
         (AsksElsewhere, "counterfactuals", "'value' asks elsewhere in 200 of 200"),
         (OneStateForAll, "states", "'position' has the shape [200], the documents [200, 6]"),
         (StatesThatAreNoLabels, "states", "'position' is torch.float32"),
+        (ToldByLabels, "well_posed", "reads roles or labels"),
+        (ToldByRoles, "well_posed", "reads roles or labels"),
+        (ToldByTheNextDocument, "well_posed", "depend on the other documents of a batch"),
+        (CorruptsByChance, "repeatable", "corrupts 'key' in another way the second time"),
+        (ClassOutsideVocabulary, "corruption", "the class of 'key', 1 to 62, leaves the vocabulary"),
+        (UnreadableRole, "roles", "role 'key&value' is no name"),
+        (LongerWithOneQuery, "single_query", "has 10 tokens, max_length is 6"),
+        (RouteOfOthers, "routes", "no route of `mechanisms` is made of its roles: key, query"),
+        (SlotsOfOthers, "routes", "of `together`, kee, valeu, none is a slot: key"),
+        (SlotTwice, "routes", "a slot is named twice"),
+        (SureGuess, "guessing", "`guessing` gives 7.0"),
+        (VariantInOtherWords, "variants", "101 tokens in the variant 'longer' and 14 else"),
     ],
 )
 def test_a_broken_task_fails_exactly_where_it_is_broken(task, property_, detail):
@@ -121,6 +146,10 @@ def test_a_broken_task_fails_exactly_where_it_is_broken(task, property_, detail)
     assert list(found) == [property_]
     assert detail in found[property_]
     assert "\n" not in found[property_]
+
+
+def test_labels_of_other_documents_are_refused_by_name():
+    assert refused(LabelsOfOthers)["documents"] == "label 'second' is about 3 documents of 200"
 
 
 def test_a_field_without_a_default_must_be_given_and_is_said():

@@ -1,6 +1,7 @@
 """Every edit, and joint positions, against a full forward pass with the activation written out by hand."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -156,7 +157,13 @@ def test_wrong_edits_are_refused():
         plan_grid(model, PAIRS, ["embed"], ["key & value"])
 
 
-def test_the_rival_is_the_answer_of_the_corrupted_document():
+def test_roles_may_have_digits_in_their_names():
+    batch = replace(PAIRS.original, roles={**PAIRS.original.roles, "key2": PAIRS.original.roles["key"]})
+    pairs = replace(PAIRS, original=batch)
+    assert torch.equal(pairs.places("key2+1&value"), pairs.places("key+1&value"))
+
+
+def test_the_counterfactual_is_the_answer_of_the_corrupted_document():
     task = AR(num_pairs=3, num_keys=6, num_values=6)
     pairs = make_pairs(task, PairSettings(documents=40, slots=("key", "value"), symbols="slot-class"), data_seed=0)
     # A changed value is the answer now; a changed key leaves the query without one.

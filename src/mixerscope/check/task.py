@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mixerscope.check import task_changes as changes
+from mixerscope.check import task_meaning as meaning
 from mixerscope.check import task_properties as properties
 from mixerscope.check.outcome import CheckResult, attempt
-from mixerscope.check.task_properties import TaskSubject
+from mixerscope.check.task_subject import TaskSubject
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.registry import TASKS, looks_like_reference
 from mixerscope.spec.run import task_object
@@ -22,10 +24,13 @@ TASK_PROPERTIES: dict[str, Callable[[TaskSubject], str]] = {
     "splits": properties.splits,
     "roles": properties.roles,
     "single_query": properties.single_query,
-    "corruption": properties.corruption,
-    "avoid_present": properties.avoid_present,
-    "counterfactuals": properties.counterfactuals,
+    "corruption": changes.corruption,
+    "avoid_present": changes.avoid_present,
+    "counterfactuals": changes.counterfactuals,
     "states": properties.states,
+    "routes": meaning.routes,
+    "guessing": meaning.guessing,
+    "variants": meaning.variants,
 }
 """Each returns what was measured, or raises; `PropertyViolated` carries what was seen instead."""
 

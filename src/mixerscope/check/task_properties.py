@@ -1,48 +1,18 @@
-"""What every task promises, one function each; what is measured is said in a clause."""
+"""What every task promises of its documents, one function each; what is measured is said in a clause."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import combinations
-from typing import Any
 
 import torch
 from pydantic import ValidationError
-from torch import Tensor
 
 from mixerscope.check.outcome import PropertyViolated, demand
+from mixerscope.check.task_subject import DOCUMENTS, TaskSubject, counted, fingerprint, same_answers, unanswered, untold
 from mixerscope.randomness import global_states, scrambled, stream
-from mixerscope.spec.base import one_sentence, parse
-from mixerscope.tasks.base import PAD, SPLITS, SYMBOLS, UNSCORED, Batch, Split, Task
+from mixerscope.spec.base import one_sentence
+from mixerscope.tasks.base import PAD, ROLE_NAME, SPLITS, UNSCORED, Batch
 
-DOCUMENTS = 200
 PARSED = 50
 """Documents in which second meanings are looked for; a chart parser takes its time."""
-
-
-@dataclass(frozen=True)
-class TaskSubject:
-    """A task class with the settings it is tried with."""
-
-    cls: type[Task]
-    given: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that differ from the defaults."""
-
-    @cached_property
-    def task(self) -> Task:
-        return parse(self.cls, dict(self.given))
-
-    @cached_property
-    def single(self) -> Task:
-        return self.task.single_query()
-
-    def sample(self, split: Split = "train", seed: int = 0, n: int = DOCUMENTS) -> Batch:
-        return self.task.sample(n, stream(seed, "check", "documents"), split)
-
-    @cached_property
-    def asked_once(self) -> Batch:
-        """Documents with one query each."""
-        return self.single.sample(DOCUMENTS, stream(0, "check", "single query"))
 
 
 def constructed(subject: TaskSubject) -> str:
@@ -89,11 +59,13 @@ def documents(subject: TaskSubject) -> str:
             demand(shape == list(batch.tokens.shape) and len(shape) == 2, f"{what} have the shape {shape}")
             outside = (found < 0) | (found >= task.vocab_size)
             outside &= found != UNSCORED if what == "targets" else True
-            demand(not outside.any(), f"{what} outside the vocabulary of {task.vocab_size} {_in(outside.any(1))}")
+            demand(not outside.any(), f"{what} outside the vocabulary of {task.vocab_size} {counted(outside.any(1))}")
+        for name, found in batch.labels.items():
+            demand(len(found) == len(batch), f"label {name!r} is about {len(found)} documents of {len(batch)}")
         longest = max(longest, batch.tokens.shape[1])
         demand(longest <= task.max_length, f"a document has {longest} tokens, max_length is {task.max_length}")
         silent = (batch.targets == UNSCORED).all(1)
-        demand(not silent.any(), f"nothing is asked {_in(silent)}")
+        demand(not silent.any(), f"nothing is asked {counted(silent)}")
     return f"{len(SPLITS)} times {DOCUMENTS}, at most {longest} tokens"
 
 
@@ -103,9 +75,14 @@ def well_posed(subject: TaskSubject) -> str:
     for split in SPLITS:
         batch = subject.sample(split)
         expected = batch.scored()[1]
-        _same_answers(task.solve(batch), expected, f"the solver and the targets of {split} differ")
-        _same_answers(task.solve(_unanswered(batch)), expected, "the solver reads the answers instead of finding them")
+        same_answers(task.solve(batch), expected, f"the solver and the targets of {split} differ")
+        same_answers(task.solve(unanswered(batch)), expected, "the solver reads the answers instead of finding them")
+        told = "the solver reads roles or labels, which say how a document was made: they differ without these"
+        same_answers(task.solve(untold(batch)), expected, told)
     some = subject.sample("test", n=PARSED)
+    backwards = torch.arange(PARSED).flip(0)
+    found = task.solve(some[backwards])[backwards]
+    same_answers(found, some.scored()[1], "the answers depend on the other documents of a batch: reversed, they differ")
     ambiguous = task.ambiguous(some)
     demand(list(ambiguous.shape) == [PARSED], f"`ambiguous` gives {list(ambiguous.shape)} for {PARSED} documents")
     share = float(ambiguous.double().mean())
@@ -123,7 +100,14 @@ def repeatable(subject: TaskSubject) -> str:
         with scrambled(0):
             other = fingerprint(subject.sample(split, seed=1))
         demand(first != other, f"two seeds give the same documents of {split}")
-    return "every split, labels included"
+    for slot in subject.single.slots:
+        made = []
+        for _ in range(2):
+            with scrambled(0):
+                batch = subject.single.sample(DOCUMENTS, stream(0, "check", "single query"))
+                made.append(fingerprint(subject.single.corrupt(batch, slot, stream(0, "check", "again", slot))))
+        demand(made[0] == made[1], f"the same generator corrupts {slot!r} in another way the second time")
+    return "every split, labels included, and what is made of them"
 
 
 def random_state(subject: TaskSubject) -> str:
@@ -167,8 +151,10 @@ def roles(subject: TaskSubject) -> str:
     end = torch.where(meant, at, 0).amax(1)
     for name, place in batch.roles.items():
         demand(list(place.shape) == [len(batch)], f"role {name!r} has the shape {list(place.shape)}")
+        demand(place.dtype == torch.int64, f"role {name!r} is {place.dtype}, expected torch.int64")
         outside = (place < 0) | (place > end)
-        demand(not outside.any(), f"role {name!r} lies outside the document {_in(outside)}")
+        demand(not outside.any(), f"role {name!r} lies outside the document {counted(outside)}")
+        demand(ROLE_NAME.fullmatch(name) is not None, f"role {name!r} is no name: letters, digits and _ make one")
     for one, other in combinations(batch.roles, 2):
         apart = batch.roles[one] != batch.roles[other]
         demand(bool(apart.any()), f"roles {one!r} and {other!r} are at the same place in all {len(batch)} documents")
@@ -181,86 +167,13 @@ def single_query(subject: TaskSubject) -> str:
     """`single_query` asks one thing in each document, in the same vocabulary."""
     single, batch = subject.single, subject.asked_once
     scored = (batch.targets != UNSCORED).sum(1)
-    demand(bool((scored == 1).all()), f"`single_query` asks {int(scored.max())} things {_in(scored != 1)}")
+    demand(bool((scored == 1).all()), f"`single_query` asks {int(scored.max())} things {counted(scored != 1)}")
     size, whole = single.vocab_size, subject.task.vocab_size
     demand(size == whole, f"the vocabulary has {size} tokens with a single query and {whole} without")
+    length, longest = batch.tokens.shape[1], subject.task.max_length
+    fits = single == subject.task or length <= longest  # what it says of its own documents is another property
+    demand(fits, f"a document with a single query has {length} tokens, max_length is {longest}")
     return "one scored position in each document"
-
-
-def corruption(subject: TaskSubject) -> str:
-    """Corrupting a slot changes the token there to another of the class, and nothing else."""
-    task, batch = subject.single, subject.asked_once
-    before = fingerprint(batch)
-    for slot in task.slots:
-        for symbols in SYMBOLS:
-            other = task.corrupt(batch, slot, stream(0, "check", "corrupt", slot), symbols)
-            demand(fingerprint(batch) == before, f"corrupting {slot!r} changes the documents it is given")
-            changed = other.tokens != batch.tokens
-            here = torch.zeros_like(changed).scatter(1, batch.role(slot)[:, None], True)
-            demand(bool((changed & here).any(1).all()), f"{slot!r} is as it was {_in(~(changed & here).any(1))}")
-            demand(not (changed & ~here).any(), f"corrupting {slot!r} changes more {_in((changed & ~here).any(1))}")
-            as_before = fingerprint(replace(other, tokens=batch.tokens)) == before
-            demand(as_before, f"corrupting {slot!r} changes targets, roles or labels")
-            first, count = task.symbol_class(slot, symbols)
-            outside = (other.tokens < first) | (other.tokens >= first + count)
-            demand(not (outside & here).any(), f"{slot!r} is not of its class {_in((outside & here).any(1))}")
-            if symbols == "slot-class":
-                foreign = here & ((batch.tokens < first) | (batch.tokens >= first + count))
-                demand(not foreign.any(), f"what stands at {slot!r} is not of the slot's class {_in(foreign.any(1))}")
-    return ", ".join(task.slots) or "no slots, so nothing can be patched"
-
-
-def avoid_present(subject: TaskSubject) -> str:
-    """With `avoid_present` the new token stands nowhere else in the document."""
-    task, tried = subject.single, []
-    for slot in task.slots:
-        first, count = task.symbol_class(slot, "query-class")
-        # Where a document holds the whole class there is nothing to draw, and `corrupt` says so.
-        room = [len(_of_class(row, first, count)) < count for row in subject.asked_once.tokens]
-        batch = subject.asked_once[torch.tensor(room)]
-        if len(batch) == 0:
-            continue
-        before = batch.tokens.clone()
-        other = task.corrupt(batch, slot, stream(0, "check", "avoid", slot), avoid_present=True)
-        present = (before == other.tokens.gather(1, batch.role(slot)[:, None])).any(1)
-        demand(not present.any(), f"the new symbol at {slot!r} was in the document already {_in(present)}")
-        tried.append(slot)
-    return ", ".join(tried) or "no document has room for another symbol"
-
-
-def counterfactuals(subject: TaskSubject) -> str:
-    """The solver finds the new answer in every document that was changed; the others are as they were, and say so."""
-    task, batch, said = subject.single, subject.asked_once, []
-    before, answers = fingerprint(batch), batch.scored()[1]
-    for kind in task.counterfactuals:
-        made = []
-        for seed in (0, 1):
-            with scrambled(seed):
-                state = global_states()
-                made.append(task.counterfactual(kind, batch, stream(0, "check", "counterfactual", kind)))
-                left_alone = global_states() == state
-            demand(left_alone, f"counterfactual {kind!r} draws from a global generator")
-        other = made[0]
-        demand(fingerprint(other) == fingerprint(made[1]), f"the same generator makes another {kind!r} the second time")
-        demand(fingerprint(batch) == before, f"counterfactual {kind!r} changes the documents it is given")
-        demand("changed" in other.labels, f"counterfactual {kind!r} has no label 'changed'")
-        kept = {name: label for name, label in other.labels.items() if name != "changed"}
-        as_before = fingerprint(Batch(batch.tokens, batch.targets, other.roles, kept)) == before
-        demand(as_before, f"counterfactual {kind!r} changes roles or labels")
-        elsewhere = (other.targets == UNSCORED) != (batch.targets == UNSCORED)
-        demand(not elsewhere.any(), f"counterfactual {kind!r} asks elsewhere {_in(elsewhere.any(1))}")
-        changed = other.labels["changed"].bool()
-        demand(bool(changed.any()), f"counterfactual {kind!r} changes none of {len(batch)} documents")
-        silent = (other.tokens != batch.tokens).any(1) != changed
-        demand(not silent.any(), f"'changed' does not say what counterfactual {kind!r} did {_in(silent)}")
-        same = (other.scored()[1] == answers).all(1) == changed
-        demand(not same.any(), f"counterfactual {kind!r} has not another answer where it is changed {_in(same)}")
-        outside = (other.tokens < 0) | (other.tokens >= task.vocab_size)
-        demand(not outside.any(), f"counterfactual {kind!r} leaves the vocabulary {_in(outside.any(1))}")
-        found = task.solve(_unanswered(other))
-        _same_answers(found, other.scored()[1], f"the solver and the targets of counterfactual {kind!r} differ")
-        said.append(f"{kind} in {float(changed.double().mean()):.0%}")
-    return ", ".join(said) or "none declared"
 
 
 def states(subject: TaskSubject) -> str:
@@ -272,35 +185,6 @@ def states(subject: TaskSubject) -> str:
         demand(shape == expected, f"state {name!r} has the shape {shape}, the documents {expected}")
         demand(labels.dtype == torch.int64, f"state {name!r} is {labels.dtype}, expected torch.int64")
     return ", ".join(found) or "none declared"
-
-
-def fingerprint(batch: Batch) -> str:
-    """Hash of everything in a batch, labels included."""
-    labels = {f"label {name}": label for name, label in batch.labels.items()}
-    return replace(batch, roles={**batch.roles, **labels}).sha256()
-
-
-def _unanswered(batch: Batch) -> Batch:
-    """The same questions without the answers: neither in the targets nor behind the last question."""
-    scored = batch.targets != UNSCORED
-    at = torch.arange(batch.tokens.shape[1])
-    last = torch.where(scored, at, -1).amax(1, keepdim=True)
-    tokens = batch.tokens.where(at <= last, PAD)
-    return replace(batch, tokens=tokens, targets=torch.where(scored, PAD, UNSCORED))
-
-
-def _same_answers(found: Tensor, expected: Tensor, otherwise: str) -> None:
-    demand(found.shape == expected.shape, f"`solve` gives {list(found.shape)}, asked are {list(expected.shape)}")
-    wrong = (found != expected).any(1)
-    demand(not wrong.any(), f"{otherwise} {_in(wrong)}")
-
-
-def _in(bad: Tensor) -> str:
-    return f"in {int(bad.sum())} of {len(bad)} documents"
-
-
-def _of_class(row: Tensor, first: int, count: int) -> set[int]:
-    return {token for token in row.tolist() if first <= token < first + count}
 
 
 def _rows(batch: Batch) -> list[list[int]]:

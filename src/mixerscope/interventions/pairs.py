@@ -17,8 +17,9 @@ from mixerscope.interventions.reads import ANSWER, OF_COUNTERFACTUAL, SCORED, Re
 from mixerscope.randomness import stream
 from mixerscope.spec import Spec
 from mixerscope.tasks import UNSCORED, Batch, Symbols, Task
+from mixerscope.tasks.base import ROLE_NAME
 
-_ROLE = re.compile(r"(?P<name>[a-z_]+)(?P<offset>[+-]\d+)?")
+_ROLE = re.compile(rf"(?P<name>{ROLE_NAME.pattern})(?P<offset>[+-]\d+)?")
 _POSITION = re.compile(r"pos:(?P<position>\d+)")
 
 

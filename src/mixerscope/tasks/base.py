@@ -1,6 +1,7 @@
 """What a task is: documents, the counterfactuals made of them, and an independent solver."""
 
 import hashlib
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,9 @@ PAD, BOS, EOS = 0, 1, 2
 FIRST_SYMBOL = 3
 """Tokens below this one mean the same in every task."""
 SPECIAL_NAMES = ("PAD", "BOS", "EOS")
+
+ROLE_NAME = re.compile(r"[A-Za-z_]\w*")
+"""What a role can be called, so that `key+2`, `pos:7` and `key&value` can be told from names."""
 
 MOST_REDRAWS = 100
 """How often `corrupt(change_answer=True)` draws again before it gives up on a document."""
@@ -85,7 +89,10 @@ class Batch:
         """[n] position and token of the one answer of each document; for documents with a single query."""
         positions, targets = self.scored()
         if positions.shape[1] != 1 or bool((targets == UNSCORED).any()):
-            raise ValueError("these documents do not have exactly one scored position each")
+            raise UserError(
+                "these documents do not have exactly one scored position each; `single_query` of a task says how to ask"
+                " one thing, and `reads` such as 'scored' measure several"
+            )
         return positions[:, 0], targets[:, 0]
 
     def sha256(self) -> str:
