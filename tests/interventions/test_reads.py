@@ -24,8 +24,11 @@ from mixerscope.interventions import (
     verdict,
 )
 from mixerscope.interventions.plan import full_plan
+from mixerscope.model import build_model
 from mixerscope.planted import RETRIEVERS
 from mixerscope.sites import edit, record
+from mixerscope.spec import ModelSpec
+from mixerscope.tasks import AR, MQAR, UNSCORED
 from tests.interventions.test_one_engine import TASK, foreign, make
 
 READS = ("answer", "counterfactual:value")
@@ -177,3 +180,58 @@ def test_every_scored_position_can_be_read_by_one_word():
     pairs = make_pairs(TASK, SETTINGS.changed(reads=("scored",)), data_seed=0)
     assert pairs.reads.names == ("scored:0",)
     assert torch.equal(pairs.reads.positions, PAIRS.reads.positions)
+
+
+SEVERAL = MQAR(num_pairs=3, num_queries=3, num_keys=6, num_values=6, length=14)
+
+
+def test_every_question_of_a_task_that_asks_several_is_read_and_equals_the_slow_loop():
+    settings = PairSettings(documents=5, slots=("value",), reads=("scored",))
+    pairs = make_pairs(SEVERAL, settings, data_seed=0)
+    assert pairs.reads.names == ("scored:0", "scored:1", "scored:2")
+    assert torch.equal(pairs.reads.targets, pairs.original.scored()[1])
+    spec = ModelSpec(architecture="mamba", width=8, layers=2, max_length=16, init="small_model")
+    models = [build_model(spec, SEVERAL.vocab_size, seed).double() for seed in (0, 1)]
+    plan = plan_grid(models[0], pairs, roles=["value", "query", "value&query"], slots=["value"])
+    for model, grid in zip(models, interchange_cohort(models, pairs, plan, batch_documents=2), strict=True):
+        for cell, measured in grid.cells.items():
+            logits = slow(model, pairs, cell)[torch.arange(5)[:, None], pairs.reads.positions]
+            want = Effects.of(logits, pairs.reads.targets)
+            torch.testing.assert_close(measured.effects.likelihood, want.likelihood, rtol=1e-9, atol=1e-12)
+        assert verdict(grid, model, "value").sentence()
+    # What is changed is the value of the first question; the answers to the others stay.
+    became = pairs.reads.others["value"] != pairs.reads.targets
+    assert became.tolist() == [[True, False, False]] * 5
+
+
+def test_the_usual_read_asks_one_thing_of_a_task_that_asks_several():
+    assert make_pairs(SEVERAL, PairSettings(documents=5), data_seed=0).reads.names == ("answer",)
+    with pytest.raises(UserError, match="exactly one scored position each; `single_query`"):
+        make_pairs(SEVERAL, PairSettings(documents=5, reads=("scored", "answer")), data_seed=0)
+
+
+class Sometimes(AR):
+    """Asks at every token in every second document, and once in the others."""
+
+    def single_query(self):
+        return AR(**self.model_dump())
+
+    def sample(self, n, rng, split="train"):
+        batch = super().sample(n, rng, split)
+        targets = batch.targets.clone()
+        targets[::2] = batch.tokens[::2]
+        return replace(batch, targets=targets)
+
+    def solve(self, batch):
+        positions, targets = batch.scored()
+        asked = batch.tokens.gather(1, positions)
+        return asked.where(targets != UNSCORED, UNSCORED).scatter(1, (targets != UNSCORED).sum(1, keepdim=True) - 1, 3)
+
+
+def test_documents_that_are_asked_at_unequally_many_positions_are_refused_as_one_and_read_where_all_are_asked():
+    task = Sometimes(num_pairs=2, num_keys=4, num_values=4)
+    with pytest.raises(UserError, match="not asked at equally many positions"):
+        make_pairs(task, PairSettings(documents=4, reads=("scored",)), data_seed=0)
+    with pytest.raises(UserError, match="nothing is asked at 'pos:0' in 2 of 4"):
+        make_pairs(task, PairSettings(documents=4, reads=("pos:0",)), data_seed=0)
+    assert make_pairs(task, PairSettings(documents=4, reads=("query",)), data_seed=0).reads.names == ("query",)

@@ -37,7 +37,8 @@ class PairSettings(Spec):
     """Whether the new symbol must be absent from the document."""
     reads: tuple[str, ...] = (ANSWER,)
     """Where effects are measured: `answer`; a scored place such as `pos:7` or `query+1`; `scored`, every one that is;
-    `counterfactual:value`, the answer that corrupting the value makes true. Verdicts look at the first."""
+    `counterfactual:value`, the answer that corrupting the value makes true. Verdicts look at the first. Documents ask
+    one thing each, unless a place or `scored` is among these: then all that the task asks."""
 
     @field_validator("slots", "reads")
     @classmethod
@@ -60,7 +61,8 @@ def each_once(named: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Documents with one query each, and for each slot the same documents with the token at that slot changed."""
+    """Documents, with one query each unless reads ask for more, and for each slot the same documents with the token at
+    that slot changed."""
 
     original: Batch
     corrupted: Mapping[str, Batch]
@@ -149,8 +151,10 @@ def role_positions(batch: Batch, role: str) -> Tensor:
 def make_pairs(task: Task, settings: PairSettings | None = None, data_seed: int = 0) -> Pairs:
     """The pairs of a task: the same ones for the same task, settings and seed."""
     settings = PairSettings() if settings is None else settings
-    task = task.single_query()
-    original = task.sample(settings.documents, stream(data_seed, "pairs"), "test")
+    whole, task = task, task.single_query()
+    at_places = any(name != ANSWER and not name.startswith(OF_COUNTERFACTUAL) for name in settings.reads)
+    asking = whole if at_places else task
+    original = asking.sample(settings.documents, stream(data_seed, "pairs"), "test")
     slots = settings.slots or task.slots[:1]
     corrupted: dict[str, Batch] = {}
     for slot in slots:
@@ -163,15 +167,22 @@ def make_pairs(task: Task, settings: PairSettings | None = None, data_seed: int 
             corrupted[slot] = task.corrupt(original, slot, stream(data_seed, "corrupt", slot), "slot-class")
     for slot, batch in corrupted.items():
         if not bool(((batch.tokens != original.tokens).sum(1) == 1).all()):
-            raise AssertionError(f"corrupting {slot!r} must change exactly one token of every document")
-    # What each corrupted document has at every position that is asked about.
-    positions, _ = original.scored()
-    became = {
-        slot: torch.full_like(original.targets, UNSCORED).scatter(1, positions, task.read_answers(batch))
-        for slot, batch in corrupted.items()
-    }
+            raise UserError(
+                f"corrupting {slot!r} must change one token of every document, and one only; `mixerscope check` on the"
+                " task says more"
+            )
+    became = {slot: _by_position(original, asking.read_answers(batch)) for slot, batch in corrupted.items()}
     reads = named_reads(original, became, settings.reads)
     return Pairs(original, corrupted, reads, slots, task.mechanisms, task.together, task, data_seed)
+
+
+def _by_position(original: Batch, answers: Tensor) -> Tensor:
+    """[n, t] what documents answer [n, q] where the original is asked; `UNSCORED` where it is not."""
+    positions, targets = original.scored()
+    # A document that is asked less often than others has spare answers, for a column that is cut off again.
+    length = original.tokens.shape[1]
+    columns = positions.where(targets != UNSCORED, length)
+    return targets.new_full((len(original), length + 1), UNSCORED).scatter(1, columns, answers)[:, :-1]
 
 
 def named_reads(original: Batch, became: Mapping[str, Tensor], names: tuple[str, ...]) -> Reads:

@@ -85,7 +85,7 @@ def _example(task: Task, pairs: Pairs, tables: Iterable[tuple[str, EffectTable]]
     def tokens(ids: list[int]) -> tuple[Token, ...]:
         return tuple(Token(task.symbol(t), tuple(roles[i]), t != original[i]) for i, t in enumerate(ids))
 
-    read, answer = batch.answers()
+    read, answer = pairs.reads.positions[:, 0], pairs.reads.targets[:, 0]  # what likelihoods are those of
     return Example(
         tokens=tokens(original),
         corrupted={slot: tokens(pairs.corrupted[slot].tokens[0].tolist()) for slot in pairs.patched},

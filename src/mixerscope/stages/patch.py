@@ -15,6 +15,7 @@ from mixerscope.interventions.pairs import PairSettings, each_once
 from mixerscope.interventions.plan import Cell, check_plan, judging_cells, plan_grid
 from mixerscope.interventions.table import effect_table, scores, scores_of
 from mixerscope.model import Model
+from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Impossible, Result, Stage, Trained
 
@@ -53,6 +54,8 @@ class Patch(PairSettings, Stage):
     def check(self, spec: RunSpec) -> None:
         for role in self._roles(pairs := self.pairs(spec)):
             pairs.places(role)
+        assert pairs.task is not None
+        pairs.task.sample(1, stream(spec.data_seed, "check"), "test").answers()  # what guessing and proofs go by
 
     def run(self, trained: Trained) -> list[Result]:
         pairs = self.pairs(trained.first)
