@@ -25,7 +25,7 @@ from mixerscope.interventions.members import Members
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.interventions.resume import pick
 from mixerscope.interventions.states import is_state
-from mixerscope.interventions.subjects import Foreign, Look, Own, Subject, relative_difference
+from mixerscope.interventions.subjects import Foreign, Own, Subject, relative_difference
 from mixerscope.model import Model
 from mixerscope.randomness import stream
 
@@ -98,15 +98,13 @@ class Tester:
         heard = [site for site in sites if self.subject.complaint(site) is None]
         # All are written back at once, which takes one pass; only if that changes something each answers for itself.
         exact = (self.subject.written_back(heard) == self.plain).all()
-        scale = self.subject.scales[0]
-        looks = self.subject.looks({site: self._disturbed(site, scale) for site in heard})
-        unheard = self.plain.new_zeros(4)
-        found = {site: self._first_look(site, exact, look) for site, look in zip(heard, looks, strict=True)}
-        return torch.stack([found.get(site, unheard) for site in sites]) if sites else self.plain.new_zeros(0, 4)
-
-    def _first_look(self, site: str, exact: Tensor, look: Look) -> Tensor:
-        later, earlier = where_changed(look.moved, look.plain, self.subject.positions(site))
-        return torch.stack([*(x.to(look.error.dtype) for x in (exact, later, ~earlier)), look.error])
+        scale, found = self.subject.scales[0], dict.fromkeys(sites, self.plain.new_zeros(4))
+        for look in self.subject.looks({site: self._disturbed(site, scale) for site in heard}):
+            positions = torch.stack([self.subject.positions(site) for site in look.sites])
+            later, earlier = where_changed(look.moved, look.plain, positions)
+            facts = [x.to(look.errors.dtype) for x in (exact.expand_as(later), later, ~earlier)]
+            found |= dict(zip(look.sites, torch.stack([*facts, look.errors], 1).unbind(), strict=True))
+        return torch.stack([*found.values()]) if sites else self.plain.new_zeros(0, 4)
 
     def passed(self, site: str) -> SiteTest:
         """The test of a site that can be trusted; raises `SelfTestFailed` for one that cannot."""
@@ -188,7 +186,8 @@ def noise_for(activation: Tensor, site: str, scale: float) -> Tensor:
 
 
 def where_changed(moved: Tensor, plain: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether anything changed at the edited positions or later, and whether anything changed before."""
-    changed = (moved != plain).any(-1)  # [n, t]
-    earlier = torch.arange(changed.shape[1], device=changed.device) < positions[:, None]
-    return (changed & ~earlier).any(), (changed & earlier).any()
+    """Whether anything changed at the edited positions [..., n] or later, and whether anything changed before: [...]
+    each, from what moved [..., n, t, d] and what did not [n, t, d]."""
+    changed = (moved != plain).any(-1)  # [..., n, t]
+    earlier = torch.arange(changed.shape[-1], device=changed.device) < positions[..., None]
+    return (changed & ~earlier).flatten(-2).any(-1), (changed & earlier).flatten(-2).any(-1)

@@ -1,7 +1,7 @@
 """Models as the self-test sees them: what can be read there, what can be written, and what is compared afterwards."""
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -23,14 +23,15 @@ TOGETHER = 14
 
 
 class Look(NamedTuple):
-    """What became of a model with a value written at one site."""
+    """What became of a model with a value written at one site, for each of s sites."""
 
+    sites: Sequence[str]
     moved: Tensor
-    """`Subject.plain` then."""
+    """[s, n, t, ...] `Subject.plain` then."""
     plain: Tensor
-    """What the same pass gives without the value."""
-    error: Tensor
-    """See `Subject.resume_error`."""
+    """[n, t, ...] what the same pass gives without a value."""
+    errors: Tensor
+    """[s] see `Subject.resume_error`."""
 
 
 class Subject(Protocol):
@@ -68,7 +69,7 @@ class Subject(Protocol):
         """How far the grid's way of running this edit is from the logits of the whole forward pass."""
         ...
 
-    def looks(self, values: Mapping[str, Tensor]) -> list[Look]:
+    def looks(self, values: Mapping[str, Tensor]) -> Iterator[Look]:
         """What each of these values [n, ...] does, written at its site alone and at `positions` of it."""
         ...
 
@@ -139,38 +140,28 @@ class Own:
         left = self.runner.leaves(self.unedited, site, positions[:, None], value[:, None])
         return relative_difference(self.runner.read_out(left), logits)
 
-    def looks(self, values: Mapping[str, Tensor]) -> list[Look]:
+    def looks(self, values: Mapping[str, Tensor]) -> Iterator[Look]:
         """In one pass over copies of the documents: the first is left alone, each other has the value of one site.
 
         Small passes cost as much as they have operations, whatever their size. One more copy comes last: the last rows
         of a matrix product may be rounded otherwise, and that is no finding.
         """
-        found, sites = list[Look](), list(values)
+        sites = list(values)
         for start in range(0, len(sites), TOGETHER):
             group = sites[start : start + TOGETHER]
+            copies = (1 + len(group) + 1, len(self.tokens))
             taps = {site: self._in_copy(number, site, values[site]) for number, site in enumerate(group, 1)}
             with edit(self.model, taps):
-                (plain, *moved, _), (_, *logits, _) = self._copies(1 + len(group) + 1)
-            errors = self._resume_errors({site: values[site] for site in group}, logits)
-            found += [Look(*one) for one in zip(moved, [plain] * len(group), errors, strict=True)]
-        return found
+                ends, logits = (x.unflatten(0, copies) for x in self._run(copies[0]))
+            at = [self.positions(site)[:, None] for site in group]
+            given = zip(group, at, [values[site][:, None] for site in group], strict=True)
+            resumed = self.runner.read_out(torch.stack([self.runner.leaves(self.unedited, *one) for one in given]))
+            yield Look(group, ends[1:-1], ends[0], relative_differences(resumed, logits[1:-1]))
 
     def _in_copy(self, number: int, site: str, value: Tensor) -> Tap:
         """Writes a value in one copy of the documents."""
         rows, positions = slice(number * len(self.tokens), (number + 1) * len(self.tokens)), self.positions(site)
         return lambda x: torch.cat([x[: rows.start], swap(x[rows], positions, value), x[rows.stop :]])
-
-    def _copies(self, count: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """`_run` over so many copies of the documents, and what it gives for each."""
-        ends, logits = self._run(count)
-        return ends.unflatten(0, (count, -1)).unbind(), logits.unflatten(0, (count, -1)).unbind()
-
-    def _resume_errors(self, values: Mapping[str, Tensor], logits: Sequence[Tensor]) -> list[Tensor]:
-        """`resume_error` of every site, the head run once."""
-        at = {site: self.positions(site)[:, None] for site in values}
-        left = [self.runner.leaves(self.unedited, site, at[site], value[:, None]) for site, value in values.items()]
-        resumed = self.runner.read_out(torch.stack(left)).unbind()
-        return [relative_difference(one, other) for one, other in zip(resumed, logits, strict=True)]
 
     def scrambled(self) -> "Own":
         model = copy.deepcopy(self.model)
@@ -251,14 +242,12 @@ class Foreign:
     def resume_error(self, site: str, positions: Tensor, value: Tensor, logits: Tensor) -> Tensor:
         return logits.new_zeros(())  # the grid runs the whole pass, too
 
-    def looks(self, values: Mapping[str, Tensor]) -> list[Look]:
+    def looks(self, values: Mapping[str, Tensor]) -> Iterator[Look]:
         """One by one: what a foreign module needs for a pass is not known."""
-        found: list[Look] = []
         for site, value in values.items():
             positions = self.positions(site)
             moved, logits = self.written(site, positions, value)
-            found.append(Look(moved, self.plain, self.resume_error(site, positions, value, logits)))
-        return found
+            yield Look([site], moved[None], self.plain, self.resume_error(site, positions, value, logits)[None])
 
     def scrambled(self) -> None:
         return None
@@ -273,4 +262,10 @@ def write_back(positions: Tensor) -> Tap:
 
 def relative_difference(found: Tensor, expected: Tensor) -> Tensor:
     """The largest difference as a share of the largest expected value."""
-    return (found - expected).abs().max() / expected.abs().max().clamp(min=1e-12)
+    return relative_differences(found[None], expected[None])[0]
+
+
+def relative_differences(found: Tensor, expected: Tensor) -> Tensor:
+    """[s] the same of each, from [s, ...]."""
+    largest = ((found - expected).flatten(1).abs().amax(1), expected.flatten(1).abs().amax(1))
+    return largest[0] / largest[1].clamp(min=1e-12)
