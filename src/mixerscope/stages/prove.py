@@ -27,6 +27,7 @@ class Prove(Stage):
     """Documents of another size than those of training, to see whether the route stays; none to leave that out."""
 
     def run(self, trained: Trained) -> list[Result]:
+        trained.progress(0, 1)
         patch = trained.first.stages["patch"]
         pairs = patch.pairs(trained.first)
         proposed = [hypotheses(trained.read(i, "patch", EffectTable), self.rules) for i in range(len(trained))]
