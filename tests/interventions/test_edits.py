@@ -20,7 +20,7 @@ from mixerscope.interventions import (
     make_pairs,
     plan_grid,
 )
-from mixerscope.interventions.edits import Here, Swap, read_edit
+from mixerscope.interventions.edits import Edit, Here, Swap, Zero, read_edit
 from mixerscope.interventions.effects import Distribution, Effects
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.model import Model, build_model
@@ -226,3 +226,66 @@ def test_a_cell_may_name_an_edit_with_settings():
     weak, mine = interchange(model, PAIRS, plan, edits={"mine": Noise(0.5)}).cells.values()
     torch.testing.assert_close(weak.effects.likelihood, mine.effects.likelihood, rtol=1e-12, atol=0)
     assert weak.effects.kl.max() > 1e-9
+
+
+class Scaled(Edit):
+    """Writes into what it is given, as people do."""
+
+    def value(self, here):
+        here.base[..., 0] += 1
+        return here.base
+
+
+def test_an_edit_may_write_into_what_it_is_given():
+    model = make()
+    cells = [Cell("key", "restore", "blocks.1.resid_pre", "query", edit=name) for name in ("add", "scaled")]
+    vector = torch.zeros(16)
+    vector[0] = 1
+    grid = interchange(model, PAIRS, cells, edits={"add": Add(vector), "scaled": Scaled()})
+    added, scaled = (grid.cells[cell] for cell in cells)
+    assert added.status == scaled.status == "measured"
+    torch.testing.assert_close(scaled.effects.logit, added.effects.logit)
+
+
+class Gives(Edit):
+    def __init__(self, what):
+        self.what = what
+
+    def value(self, here):
+        return self.what(here.base)
+
+
+@pytest.mark.parametrize(
+    "what", [lambda x: x[:1], lambda x: x[:, 0], lambda x: x.long(), lambda x: x.sum(), lambda x: None]
+)
+def test_an_edit_that_gives_something_else_than_an_activation_is_refused_by_name(what):
+    cell = Cell("key", "restore", "blocks.1.resid_pre", "query", edit="odd")
+    with pytest.raises(UserError, match=r"edit 'odd' gives .* where torch.float.*stands, at site 'blocks.1.resid_pre'"):
+        interchange(make(), PAIRS, [cell], edits={"odd": Gives(what)})
+
+
+def test_what_is_no_edit_is_refused():
+    cell = Cell("key", "restore", "blocks.1.resid_pre", "query", edit="odd")
+    for odd in (Zero, lambda here: here.base):
+        with pytest.raises(UserError, match=r"edit 'odd' is .*, not an Edit"):
+            interchange(make(), PAIRS, [cell], edits={"odd": odd})
+
+
+def test_a_plan_may_be_any_iterable_and_loses_no_cell():
+    model = make()
+    plan = plan_grid(model, PAIRS, ["embed"], ["key"])
+    assert list(interchange(model, PAIRS, iter(plan)).cells) == plan
+
+
+def test_numbers_of_documents_below_one_and_reads_of_cells_are_refused():
+    model, cell = make(), Cell("key", "restore", "embed", "key")
+    with pytest.raises(UserError, match="batch_documents = 0"):
+        interchange(model, PAIRS, [cell], batch_documents=0)
+    with pytest.raises(UserError, match="the pairs say where effects are measured"):
+        interchange(model, PAIRS, [replace(cell, read="answer")])
+
+
+@pytest.mark.parametrize("text", [f"noise:seed=1{'0' * 400}", "noise:scale=1,scale=2", "noise:scale=1e999"])
+def test_settings_of_edits_that_are_no_numbers_or_given_twice_are_refused_in_a_sentence(text):
+    with pytest.raises(UserError, match=r"takes a number|given twice"):
+        read_edit(text)

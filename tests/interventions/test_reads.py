@@ -235,3 +235,26 @@ def test_documents_that_are_asked_at_unequally_many_positions_are_refused_as_one
     with pytest.raises(UserError, match="nothing is asked at 'pos:0' in 2 of 4"):
         make_pairs(task, PairSettings(documents=4, reads=("pos:0",)), data_seed=0)
     assert make_pairs(task, PairSettings(documents=4, reads=("query",)), data_seed=0).reads.names == ("query",)
+
+
+@pytest.mark.parametrize(
+    ("position", "target", "message"),
+    [
+        (99, 3, "read 'x' lies outside the document in 5 of 5"),
+        (-1, 3, "read 'x' lies outside the document in 5 of 5"),
+        (2, UNSCORED, "nothing is asked at 'x' in 5 of 5"),
+    ],
+)
+def test_reads_outside_of_the_documents_are_refused_before_anything_runs(position: int, target: int, message: str):
+    reads = Reads(("x",), torch.full((5, 1), position), torch.full((5, 1), target))
+    with pytest.raises(UserError, match=message):
+        interchange(make(), replace(PAIRS, asked=reads))
+    with pytest.raises(UserError, match="reads of 4 documents, and 5"):
+        interchange(make(), replace(PAIRS, asked=reads.rows(slice(4))))
+
+
+def test_no_reads_at_all_are_refused():
+    with pytest.raises(UserError, match="name at least one read"):
+        Reads((), torch.zeros(5, 0).long(), torch.zeros(5, 0).long())
+    with pytest.raises(ValueError, match="name at least one, such as 'answer'"):
+        SETTINGS.changed(reads=())

@@ -21,7 +21,7 @@ class Here:
     site: str
     role: str
     base: Tensor
-    """[n, p, ...] what is there in the documents that run."""
+    """[n, p, ...] what is there in the documents that run; a copy, which an edit may change and give back."""
     source: Tensor
     """[n, p, ...] what is there in the other documents of their pairs."""
     documents: slice
@@ -150,7 +150,10 @@ EDITS: Mapping[str, Edit] = {
 
 def find_edit(name: str, named: Mapping[str, Edit]) -> Edit:
     """The edit a cell names: one of the caller's, else one of ours."""
-    return named[name] if name in named else read_edit(name, named)[1]
+    found = named[name] if name in named else read_edit(name, named)[1]
+    if not isinstance(found, Edit):
+        raise UserError(f"edit {name!r} is {found!r}, not an Edit; give one made of a class that has `value(here)`")
+    return found
 
 
 def read_edit(text: str, others: Iterable[str] = ()) -> tuple[str, Edit]:
@@ -159,16 +162,20 @@ def read_edit(text: str, others: Iterable[str] = ()) -> tuple[str, Edit]:
     if name not in EDITS:
         raise UnknownName("edit", name, [*EDITS, *others])
     usual = vars(EDITS[name])
-    chosen = dict(usual)
+    chosen, said = dict(usual), set[str]()
     for setting in filter(None, settings.split(",")):
         key, _, value = setting.partition("=")
         if key not in usual:
             raise UserError(f"edit {text!r}: {name} has no setting {key!r}; it has {', '.join(usual) or 'none'}")
+        if key in said:
+            raise UserError(f"edit {text!r}: {key} is given twice")
+        said.add(key)
         try:
             chosen[key] = type(usual[key])(value)
-        except ValueError:
-            chosen[key] = math.nan
-        if not math.isfinite(chosen[key]):
+            sound = math.isfinite(chosen[key])
+        except (ValueError, OverflowError):
+            sound = False
+        if not sound:
             raise UserError(f"edit {text!r}: {key} takes a number, as in {name}:{key}={usual[key]}")
     written = ",".join(f"{key}={chosen[key]}" for key in usual if chosen[key] != usual[key])
     return f"{name}:{written}" if written else name, type(EDITS[name])(**chosen)

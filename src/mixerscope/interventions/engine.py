@@ -9,7 +9,7 @@ import torch
 
 from mixerscope.artifacts.effects import ORIGINAL, Cell, CellStatus, against, corrupted
 from mixerscope.artifacts.self_test import SelfTest
-from mixerscope.errors import SelfTestFailed, UnknownName
+from mixerscope.errors import SelfTestFailed, UnknownName, UserError
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.batching import batching, device_of
 from mixerscope.interventions.cache import evaluating
@@ -139,8 +139,10 @@ def _grids(
     edits: Mapping[str, Edit] | None,
 ) -> list[Grid | SelfTestFailed]:
     keep_freed_memory()
+    if batch_documents < 1:
+        raise UserError(f"batch_documents = {batch_documents} should be at least 1")
     model = members.first
-    plan = full_plan(model, pairs) if plan is None else plan
+    plan = full_plan(model, pairs) if plan is None else list(plan)
     check_plan(model, pairs, plan)
     here, batch = pairs.to(device_of(model)), batching(model, pairs, batch_documents, len(members))
     named = {cell.edit: find_edit(cell.edit, edits or {}) for cell in plan}

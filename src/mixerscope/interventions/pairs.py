@@ -45,6 +45,13 @@ class PairSettings(Spec):
     def _each_once(cls, named: tuple[str, ...]) -> tuple[str, ...]:
         return each_once(named)
 
+    @field_validator("reads")
+    @classmethod
+    def _some(cls, named: tuple[str, ...]) -> tuple[str, ...]:
+        if not named:
+            raise ValueError(f"name at least one, such as {ANSWER!r}")
+        return named
+
     def for_task(self, task: Task) -> Self:
         """The same settings, one way of writing them: what the task has anyway is left out."""
         for slot in self.slots:

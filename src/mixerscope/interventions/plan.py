@@ -67,7 +67,12 @@ def check_plan(model: nn.Module, pairs: Pairs, plan: Iterable[Cell]) -> None:
             raise UnknownName("site", site, sites)
     for role in {cell.role: None for cell in plan}:
         pairs.places(role)
+    pairs.reads.demand_within(pairs.original)
     for cell in plan:
+        if cell.read:
+            raise UserError(
+                f"a cell of a plan has no read, got {cell.read!r}: the pairs say where effects are measured"
+            )
         if cell.head != -1:
             heads = 1 if is_state(cell.site) else find_site(model, cell.site).heads
             if heads == 1:  # or a channel would be taken for a head

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.artifacts.effects import JOINT, Cell
+from mixerscope.errors import UserError
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.edits import Here
 from mixerscope.interventions.effects import Distribution, Effects, counterfactual_or_runner_up
@@ -148,8 +149,14 @@ class Programs:
 
     def _value(self, cell: Cell, there: Tensor, other: Tensor, everyone: Everyone) -> Tensor:
         known = everyone.get((cell.slot, cell.direction, cell.site, cell.role))
-        here = Here(cell.site, cell.role, there, other, self.chunk.rows, known)
+        # A copy: what an edit writes is compared with what is there, also where it writes into what it is given.
+        here = Here(cell.site, cell.role, there.clone(), other, self.chunk.rows, known)
         value = self.scheduler.edits[cell.edit].value(here)
+        if not isinstance(value, Tensor) or value.shape != there.shape or not value.is_floating_point():
+            found = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else repr(value)
+            stands = f"{there.dtype} {list(there.shape)} stands, at site {cell.site!r}"
+            raise UserError(f"edit {cell.edit!r} gives {found} where {stands}")
+        value = value.to(there)
         if cell.head < 0:
             return value
         h = cell.head  # [n, p, h, ...]: the other heads stay as they are

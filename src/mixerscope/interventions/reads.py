@@ -35,6 +35,20 @@ class Reads:
         shape = (len(self.targets), len(self.names))
         if self.positions.shape != shape or self.targets.shape != shape or len(set(self.names)) < len(self.names):
             raise UserError(f"reads need a position and a target for each of their names, got {', '.join(self.names)}")
+        if not self.names:
+            raise UserError("name at least one read, such as 'answer': nothing is measured without")
+
+    def demand_within(self, batch: Batch) -> None:
+        """Refuses reads that these documents do not have."""
+        if len(self.targets) != len(batch):
+            raise UserError(f"there are reads of {len(self.targets)} documents, and {len(batch)} documents")
+        length = batch.tokens.shape[1]
+        for name, at, asked in zip(self.names, self.positions.T, self.targets.T, strict=True):
+            outside = int(((at < 0) | (at >= length)).sum())
+            if outside:
+                raise UserError(f"read {name!r} lies outside the document in {outside} of {len(batch)} documents")
+            if bool((asked < 0).any()):
+                raise UserError(f"nothing is asked at {name!r} in {int((asked < 0).sum())} of {len(batch)} documents")
 
     @classmethod
     def answer(cls, batch: Batch) -> Self:
