@@ -11,6 +11,7 @@ from pydantic import (
     PlainSerializer,
     PositiveFloat,
     PositiveInt,
+    ValidationError,
     model_validator,
 )
 
@@ -87,7 +88,15 @@ def _load_stage(name: Any, settings: Any) -> Any:
         return settings
     if not isinstance(settings, dict):
         raise ValueError(f"{name}: a stage's settings are an object, got {settings!r}")
-    return STAGES.load(name).model_validate(settings)
+    stage = STAGES.load(name)
+    try:
+        return stage.model_validate(settings)
+    except ValidationError as error:  # with the stage in its path: stages.patch.edits
+        errors = error.errors(include_url=False)
+        said: list[Any] = [
+            {"type": e["type"], "loc": (name, *e["loc"]), "input": e["input"], "ctx": e.get("ctx", {})} for e in errors
+        ]
+        raise ValidationError.from_exception_data(stage.__name__, said) from error
 
 
 def _dump_stages(stages: dict[str, Spec]) -> dict[str, Any]:
