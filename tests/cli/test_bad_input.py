@@ -81,7 +81,7 @@ def test_a_folder_in_place_of_a_spec_file(refused, tmp_path):
         ("train.steps=many", "'many'"),
         ("stages.patch.document=3", "did you mean 'stages.patch.documents'"),
         ("stages.judge.rules.carry=3", "did you mean 'stages.judge.rules.carries'"),
-        ('stages.patch.edits=["swap","noise:scale=much"]', "stages.patch.edits: edit 'noise:scale=much': scale takes a"),
+        ('stages.patch.edits=["swap","noise:scale=much"]', "stages.patch.edits: edit 'noise:scale=much': scale takes"),
         ("stages.patch.documents=0", "stages.patch.documents: "),
         ("stages.patch.reads=[]", "stages.patch.reads: name at least one"),
         ("model.architecture=atention", "did you mean 'attention'"),

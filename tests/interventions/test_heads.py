@@ -11,7 +11,7 @@ from mixerscope.interventions.plan import MOST_HEADS, judging_cells
 from mixerscope.model import Model, build_model
 from mixerscope.randomness import stream
 from mixerscope.registry import MIXERS
-from mixerscope.sites import edit, named_sites, record
+from mixerscope.sites import edit, find_site, named_sites, record
 from mixerscope.spec import ModelSpec
 from mixerscope.spec.options import options_model
 from mixerscope.tasks import AR
@@ -124,3 +124,10 @@ def test_a_verdict_looks_at_each_head_where_there_are_not_too_many():
     many = ModelSpec(architecture="attention", width=4 * MOST_HEADS, options={"heads": 2 * MOST_HEADS})
     model = build_model(many, TASK.vocab_size, 0)
     assert all(cell.head < 0 for cell in judging_cells(model, PAIRS))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_what_a_mixer_with_heads_moves_can_be_edited_head_by_head(name: str):
+    mixer = make(name).layers()[0].mixer
+    [*_, last] = mixer.movers
+    assert find_site(mixer, last.site).heads == HEADS

@@ -56,7 +56,7 @@ class Mamba2(Mixer):
         self.c = Site()  # [b, t, n]
         self.dt = Site(heads=self.heads)  # [b, t, h]
         self.gate = Site()  # [b, t, e], before the activation
-        self.scan_out = Site()  # [b, t, e], the skip term included
+        self.scan_out = Site(heads=self.heads)  # [b, t, h, e / h], the skip term included
 
     def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """As in the official code: A uniform in [1, 16], dt log-uniform in [0.001, 0.1], D one, projections uniform
@@ -83,7 +83,7 @@ class Mamba2(Mixer):
         return x, self.b(b).unsqueeze(-2), self.c(c).unsqueeze(-2), dt
 
     def _finish(self, y: Tensor, x: Tensor, z: Tensor) -> Tensor:
-        y = self.scan_out((y + self.skip.unsqueeze(-1) * x).flatten(-2))
+        y = self.scan_out(y + self.skip.unsqueeze(-1) * x).flatten(-2)
         return self.out_proj(self.norm(y * F.silu(self.gate(z))))
 
     def forward(self, x: Tensor) -> Tensor:
