@@ -20,7 +20,7 @@ class UnknownName(UserError):
     """A name that no registry, spec or model knows."""
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
-        self.known = sorted(known)
+        self.known = sorted({*known})
         local = name.startswith("local/") and name not in self.known
         help_ = (
             "; it is a class of somebody's own: name its file, as in --use file.py:Class, or ms.use('file.py:Class')"

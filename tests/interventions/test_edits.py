@@ -24,6 +24,7 @@ from mixerscope.interventions.edits import Edit, Here, Swap, Zero, read_edit
 from mixerscope.interventions.effects import Distribution, Effects
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.model import Model, build_model
+from mixerscope.progress import Cancelled, Stop
 from mixerscope.randomness import stream
 from mixerscope.sites import edit, record
 from mixerscope.spec import ModelSpec
@@ -289,3 +290,22 @@ def test_numbers_of_documents_below_one_and_reads_of_cells_are_refused():
 def test_settings_of_edits_that_are_no_numbers_or_given_twice_are_refused_in_a_sentence(text):
     with pytest.raises(UserError, match=r"takes a number|given twice"):
         read_edit(text)
+
+
+def test_documents_of_another_task_are_refused_before_a_model_sees_them():
+    other = make_pairs(AR(num_pairs=3, num_keys=60, num_values=60), PairSettings(documents=4), data_seed=0)
+    with pytest.raises(UserError, match="they are of another task"):
+        interchange(make(), other)
+
+
+def test_whoever_is_told_of_progress_can_end_a_grid_and_the_model_is_as_it_was():
+    model, told = make().train(), []
+
+    def second(done: int, total: int) -> Stop | None:
+        told.append((done, total))
+        return Stop("enough") if done == 2 else None
+
+    with pytest.raises(Cancelled, match="enough"):
+        interchange(model, PAIRS, batch_documents=2, progress=second)
+    assert told == [(1, 4), (2, 4)]
+    assert all(module.training for module in model.modules())

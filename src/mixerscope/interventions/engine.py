@@ -24,6 +24,7 @@ from mixerscope.interventions.schedule import Scheduler
 from mixerscope.interventions.selftest import self_tests
 from mixerscope.machine import keep_freed_memory
 from mixerscope.model import Model
+from mixerscope.progress import Cancelled, Stop
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class Grid:
 
 
 AnyKey = TypeVar("AnyKey")
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int], Stop | None]
+"""Called with the chunks done and all there are; may answer with a `Stop`, as everyone who is told of progress may."""
 
 
 def interchange(
@@ -169,8 +171,9 @@ def _measured(members: Members, measurement: Measurement, progress: Progress | N
             rows = [Effects(*row.unbind()) for row in (table[..., 0] if table.shape[-1] == 1 else table).unbind()]
             for key, status, reason, row in outcomes.of(member):
                 parts[member][key].append(Measured(rows[row], status, reason))
-        if progress is not None:
-            progress(number + 1, len(measurement.chunks))
+        answer = None if progress is None else progress(number + 1, len(measurement.chunks))
+        if isinstance(answer, Stop):
+            raise Cancelled(answer)
     return [join_chunks(own) for own in parts]
 
 

@@ -68,6 +68,8 @@ def check_plan(model: nn.Module, pairs: Pairs, plan: Iterable[Cell]) -> None:
     for role in {cell.role: None for cell in plan}:
         pairs.places(role)
     pairs.reads.demand_within(pairs.original)
+    if isinstance(model, Model):
+        _demand_vocabulary(model, pairs)
     for cell in plan:
         if cell.read:
             raise UserError(
@@ -83,6 +85,15 @@ def check_plan(model: nn.Module, pairs: Pairs, plan: Iterable[Cell]) -> None:
             raise UnknownName("slot", cell.slot, pairs.corrupted)
         if cell.direction not in DIRECTIONS:
             raise UserError(f"direction must be one of {', '.join(DIRECTIONS)}, not {cell.direction!r}")
+
+
+def _demand_vocabulary(model: Model, pairs: Pairs) -> None:
+    """Refuses documents of another task than the model was made for, as far as that shows."""
+    size = model.token_embedding.num_embeddings
+    documents = [pairs.original.tokens, pairs.reads.targets, *(batch.tokens for batch in pairs.corrupted.values())]
+    largest = max((int(tokens.max()) for tokens in documents if tokens.numel()), default=0)
+    if largest >= size:
+        raise UserError(f"the documents hold the token {largest}, and the model knows {size}: they are of another task")
 
 
 def boundary_sites(model: Model | Adapted) -> list[str]:
