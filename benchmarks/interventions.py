@@ -26,6 +26,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from benchmarks.grid_worker import INIT, LAYERS, tensors_of
+from benchmarks.interventions_tables import AS_PUBLISHED, BEFORE, FACTS, NNSIGHT, OURS, PAGE, USED_WELL, tables
+from benchmarks.paste import paste
 from benchmarks.rounds import Spread, in_turns, ratios, share
 from benchmarks.versions import Worker, checked_out
 from mixerscope.interventions import PairSettings, make_pairs
@@ -45,8 +47,6 @@ EARLIER = "84740a3"
 """The commit of 0.1."""
 RESULT = Path(__file__).parent / "results" / "interventions.json"
 
-OURS, BEFORE, FACTS = "mixerscope", "mixerscope 0.1", "mixerscope, query corrupted too"
-AS_PUBLISHED, USED_WELL, NNSIGHT = "pyvene as published", "pyvene used well", "nnsight used well"
 FUNCTIONS = {AS_PUBLISHED: "pyvene_as_the_reference", USED_WELL: "pyvene_used_well", NNSIGHT: "nnsight_used_well"}
 IN_SHARES = (AS_PUBLISHED, NNSIGHT)
 QUICK = (OURS, BEFORE) * 3 + (FACTS,)
@@ -71,7 +71,7 @@ PLANS = {
     "what a run records": (OURS, (*SLOTS, "query"), "with judging"),
 }
 """Grids of both directions, all sites and all roles: worker, slots that are corrupted, cells."""
-PLANS_OF = (("attention", 64), ("mamba", 64))
+PLANS_OF = (("attention", 64),)
 
 
 @dataclass
@@ -234,6 +234,8 @@ def main() -> None:
     content |= {"rows": rows, "plans": plans}
     if not (options.only or options.tools):
         RESULT.write_text(json.dumps(content, indent=2) + "\n")
+        for name, text in tables(content).items():
+            paste(PAGE, name, text)
     if complaints(content):
         raise SystemExit("; ".join(complaints(content)))
     print(f"ratio: {next((row['ratio']['median'] for row in rows if row['tool'] == AS_PUBLISHED), 'not measured')}")

@@ -1,10 +1,13 @@
 """The benchmark of interventions: tools take turns, and a worker measures what it is told to."""
 
+import json
 from dataclasses import replace
 
 import torch
 from benchmarks import grid_worker
-from benchmarks.interventions import largest_difference
+from benchmarks.interventions import RESULT, SETTINGS, complaints, largest_difference
+from benchmarks.interventions_tables import BEFORE, PAGE, tables
+from benchmarks.paste import DOCS, pasted
 from benchmarks.rounds import Spread, in_turns, ratios, share
 from safetensors.torch import load_file, save_file
 
@@ -43,6 +46,26 @@ def test_a_number_that_is_not_finite_is_no_agreement():
     one, bad = {"x": torch.ones(2)}, {"x": torch.tensor([1.0, float("nan")])}
     assert largest_difference(one, one) == 0
     assert largest_difference(bad, one) == float("inf")
+
+
+def test_what_is_recorded_is_what_the_docs_say_and_what_we_promise():
+    content = json.loads(RESULT.read_text())
+    page = (DOCS / PAGE).read_text()
+    for name, text in tables(content).items():
+        assert pasted(page, name, text) == page, "run make bench-interventions"
+    assert content["rounds"] >= 5
+    found = {(row["architecture"], row["width"], row["tool"]): row for row in content["rows"]}
+    assert set(found) == {(*setting, tool) for setting, tools in SETTINGS.items() for tool in tools}
+    assert all(row.get("largest_relative_difference", 0) < 1e-5 for row in found.values())
+    assert complaints(content) == []
+
+
+def test_what_must_not_be_is_complained_about():
+    row = {"architecture": "mamba", "width": 64, "tool": BEFORE, "ratio": {"median": 0.9}}
+    slow = {"rows": [row], "memory": {"growth": 0.5}}
+    assert complaints(slow) == ["mamba d=64: slower than 0.1", "memory grew by 50.0% between 5 and 50 grids"]
+    fine = {"rows": [{**row, "ratio": {"median": 1.1}}], "memory": {"growth": 0.0}}
+    assert complaints(fine) == []
 
 
 def test_a_worker_measures_the_model_and_the_documents_it_is_given(tmp_path, monkeypatch):
