@@ -56,7 +56,7 @@ def look(number: int, seeds: int) -> dict[str, Any]:
             found[slot][verdict.mechanism] += 1
             outcomes[slot][outcome(planted, slot, verdict.mechanism)] += 1
         moved = tuple((m.block, m.component, m.source, m.target) for m in verdicts["key"].moves)
-        moves += moved == planted.moves or not planted.moves
+        moves += has_a_name(verdicts["key"].mechanism) and moved == planted.moves
     return {
         "planted": planted.name,
         "kind": planted.kind,
@@ -93,6 +93,11 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
+def named(row: dict[str, Any]) -> int:
+    """Verdicts on the key that name a route; others tell no moves."""
+    return sum(count for mechanism, count in row["found"]["key"].items() if has_a_name(mechanism))
+
+
 def planted_table(result: dict[str, Any]) -> str:
     rows = [
         [
@@ -100,7 +105,7 @@ def planted_table(result: dict[str, Any]) -> str:
             row["kind"],
             _counts(row["found"]["key"]),
             _counts(row["found"]["value"]),
-            "–" if row["moves_right"] is None else str(row["moves_right"]),
+            f"{row['moves_right']} of {named(row)}" if row["moves_right"] is not None and named(row) else "–",
         ]
         for row in result["models"]
     ]
@@ -141,7 +146,7 @@ def failures(result: dict[str, Any]) -> list[str]:
             for slot in SLOTS
             if row["outcomes"][slot].get("wrong") or row["outcomes"][slot].get("right", 0) < least
         ]
-        if row["moves_right"] is not None and row["moves_right"] < least:
+        if row["moves_right"] is not None and row["moves_right"] < NAMED * named(row):
             found.append(f"{row['planted']}: moves right in {row['moves_right']}")
         if row["accuracy_as_declared"] < seeds:
             found.append(f"{row['planted']}: accuracy as declared in {row['accuracy_as_declared']}")
