@@ -171,7 +171,7 @@ class _Onwards:
         """[r n, q, d] at the positions that are read, with value [r n, p, ...] at positions [r n, p]."""
         layer, name = split_site(site)
         repeats = len(positions) // len(self.tokens)
-        block = self.layers[layer]
+        block, self.since = self.layers[layer], positions.amin(1, keepdim=True)
         if name == "resid_pre":
             return self._entering(layer, positions, value)
         if name in _POINTWISE:
@@ -227,6 +227,18 @@ class _Onwards:
         out = block.mlp_out(block.mlp(value)) if name == "mlp_in" else value
         return block.resid_post(pick(self.cache[f"blocks.{layer}.resid_mid"], positions) + out)
 
+    def _finish(self, layer: int, x: Tensor) -> Tensor:
+        """What leaves the block, of x [r n, t, d] after its mixer: before the first edit nothing has changed, and what
+        comes after the last position that is read is not looked at."""
+        block, at = self.layers[layer], torch.arange(x.shape[1], device=x.device)
+        if block.mlp is None or x.device.type != "cpu":  # a GPU would be waited for, to learn how many these are
+            return block.finish(x)
+        changed = (at >= self.since) & (at <= self._reads(len(x)).amax(1, keepdim=True))
+        rows = changed.flatten().nonzero()[:, 0]
+        found = block.finish(x.flatten(0, 1).index_select(0, rows))
+        unedited = self._base(layer, "resid_post", len(x) // len(self.tokens))
+        return unedited.flatten(0, 1).index_copy(0, rows, found).view(x.shape)
+
     def _entering(self, layer: int, positions: Tensor, value: Tensor) -> Tensor:
         """On from the residual stream that enters block `layer`, with the value written."""
         block = self.layers[layer]
@@ -246,7 +258,7 @@ class _Onwards:
         """On from what the mixer of block `layer` sees and what its output is added to (see `_stream`)."""
         block = self.layers[layer]
         if layer < len(self.layers) - 1:
-            return self._boundary(layer + 1, block.finish(x + block.mixer(seen)))
+            return self._boundary(layer + 1, self._finish(layer, x + block.mixer(seen)))
         # Nothing mixes after this block: only what it gives at the positions that are read matters.
         return block.finish(x + mixed_at(block.mixer, seen, self._reads(len(seen))))
 
@@ -254,6 +266,6 @@ class _Onwards:
         """On from the mixer's output and the stream x that it is added to, both at all positions."""
         block = self.layers[layer]
         if layer < len(self.layers) - 1:
-            return self._boundary(layer + 1, block.finish(x + mixed))
+            return self._boundary(layer + 1, self._finish(layer, x + mixed))
         read = self._reads(len(x))
         return block.finish(pick(x, read) + pick(mixed, read))
