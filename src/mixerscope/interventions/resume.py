@@ -27,13 +27,13 @@ def swap(x: Tensor, positions: Tensor, value: Tensor) -> Tensor:
 
     Of positions and values [r n, ...], r edits of each document, and [r n, t, ...] is what comes out.
     """
-    if len(positions) > len(x):
-        x = x.repeat(len(positions) // len(x), *[1] * (x.dim() - 1))
+    # A copy, of which single rows are written: several times as fast as choosing by a mask.
+    x = x.repeat(len(positions) // len(x), *[1] * (x.dim() - 1))
     rows = torch.arange(len(x), device=x.device)
     if positions.dim() == 1:
-        return x.index_put((rows, positions), value)
+        return x.index_put_((rows, positions), value)
     for place in range(positions.shape[1]):  # one by one: where two are the same, the last is written
-        x = x.index_put((rows, positions[:, place]), value[:, place])
+        x.index_put_((rows, positions[:, place]), value[:, place])
     return x
 
 
