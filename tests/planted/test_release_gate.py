@@ -40,9 +40,9 @@ def test_expectations_have_not_changed_since():
         assert (row["kind"], row["acceptable"]) == (planted.kind, list(planted.acceptable))
 
 
-@pytest.mark.parametrize("benchmark", [verdicts, intervals], ids=["verdicts", "intervals"])
-def test_the_page_shows_what_was_recorded(benchmark):
-    page = (DOCS / "verdicts.md").read_text()
+@pytest.mark.parametrize(("benchmark", "page"), [(verdicts, "verdicts.md"), (intervals, "statistics.md")])
+def test_the_page_shows_what_was_recorded(benchmark, page: str):
+    page = (DOCS / page).read_text()
     for name, text in benchmark.tables(recorded(benchmark.RESULTS)).items():
         assert pasted(page, name, text) == page, f"run python -m {benchmark.__name__}"
 
