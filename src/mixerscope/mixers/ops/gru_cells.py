@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mixerscope.kernels import body, few_documents
 from mixerscope.mixers.ops.slopes import through_sigmoid, through_tanh
 from mixerscope.mixers.ops.stacked import fold_stack
 
@@ -97,14 +98,17 @@ def _kept_shape(inputs: Tensor, keep: bool) -> tuple[int, ...]:
 
 @torch.library.custom_op("mixerscope::gru", mutates_args=())
 def _gru(inputs: Tensor, gates: Tensor, candidate: Tensor, reset_after: bool, keep: bool) -> tuple[Tensor, Tensor]:
-    return plain_gru(inputs, gates, candidate, reset_after, keep)
+    everything = inputs, gates, candidate, reset_after, keep
+    sample = *few_documents(inputs), gates, candidate, reset_after, keep
+    return body("gru", everything, plain_gru, sample=sample)(*everything)
 
 
 @torch.library.custom_op("mixerscope::gru_backward", mutates_args=())
 def _gru_backward(
     by_states: Tensor, gates: Tensor, candidate: Tensor, states: Tensor, kept: Tensor, reset_after: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return plain_gru_backward(by_states, gates, candidate, states, kept, reset_after)
+    inputs = by_states, gates, candidate, states, kept, reset_after
+    return body("gru_backward", inputs, plain_gru_backward)(*inputs)
 
 
 @_gru.register_fake

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mixerscope.kernels import body, few_documents
 from mixerscope.mixers.ops.slopes import through_sigmoid, through_tanh
 from mixerscope.mixers.ops.stacked import fold_stack
 
@@ -86,14 +87,17 @@ def _kept_shape(inputs: Tensor, keep: bool) -> tuple[int, ...]:
 
 @torch.library.custom_op("mixerscope::lstm", mutates_args=())
 def _lstm(inputs: Tensor, recurrent: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-    return plain_lstm(inputs, recurrent, keep)
+    everything = inputs, recurrent, keep
+    sample = *few_documents(inputs), recurrent, keep
+    return body("lstm", everything, plain_lstm, sample=sample)(*everything)
 
 
 @torch.library.custom_op("mixerscope::lstm_backward", mutates_args=())
 def _lstm_backward(
     by_gates: Tensor, by_cells: Tensor, recurrent: Tensor, gates: Tensor, cells: Tensor, kept: Tensor
 ) -> tuple[Tensor, Tensor]:
-    return plain_lstm_backward(by_gates, by_cells, recurrent, gates, cells, kept)
+    inputs = by_gates, by_cells, recurrent, gates, cells, kept
+    return body("lstm_backward", inputs, plain_lstm_backward)(*inputs)
 
 
 @_lstm.register_fake

@@ -1,0 +1,307 @@
+"""Triton bodies for LSTM and GRU cells (`mixers/ops/lstm_cells.py` and `gru_cells.py` define them).
+
+One program a model and a few documents walks through all positions with the state and the recurrent weights at hand,
+where the plain bodies launch several operations a position. Every product is three of tensor cores (tf32x3), which err
+as little as float32 does, whatever precision matrix products have elsewhere: a recurrence hands errors on.
+"""
+
+# The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportReturnType=false
+# pyright: reportMissingImports=false
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn import functional as F
+
+from mixerscope.kernels.layout import whole_rows
+
+DOCUMENTS = 16
+"""Of one program: the least size Triton multiplies matrices at."""
+HELD = tl.constexpr(64)
+"""Width of a state up to which a program has its weights at hand."""
+WIDEST = 128
+"""Of a state: of wider ones not even one weight finds room."""
+
+
+def lstm(inputs: Tensor, recurrent: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Output gates and cells [m, b, t, h], and the other three parts in float32 if they are to be kept."""
+    inputs, recurrent = inputs.contiguous(), whole_rows(recurrent)
+    models, documents, length, _, width = inputs.shape
+    gates, cells = (inputs.new_empty(models, documents, length, width) for _ in range(2))
+    kept = inputs.new_empty(models, documents, length if keep else 0, 3, width, dtype=torch.float32)
+    _lstm_forward[_grid(gates)](inputs, recurrent, gates, cells, kept, recurrent.stride(0), KEEP=keep, **_sizes(gates))
+    return gates, cells, kept
+
+
+def lstm_backward(
+    by_gates: Tensor, by_cells: Tensor, recurrent: Tensor, gates: Tensor, cells: Tensor, kept: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of inputs and recurrent."""
+    by_gates, by_cells, gates, cells = (x.contiguous() for x in (by_gates, by_cells, gates, cells))
+    rows = whole_rows(recurrent)
+    by_sums = gates.new_empty(*gates.shape[:3], 4, gates.shape[3], dtype=torch.float32)
+    before = torch.empty_like(gates, dtype=torch.float32)
+    _lstm_backward[_grid(gates)](
+        by_gates, by_cells, rows, gates, cells, kept, by_sums, before, rows.stride(0), **_sizes(gates)
+    )
+    by_recurrent = torch.bmm(by_sums.flatten(3).flatten(1, 2).mT, before.flatten(1, 2))
+    return by_sums.to(gates.dtype), by_recurrent.to(recurrent.dtype)
+
+
+def gru(inputs: Tensor, gates: Tensor, candidate: Tensor, reset_after: bool, keep: bool) -> tuple[Tensor, Tensor]:
+    """Hidden states [m, b, t, h], and the three parts in float32 if they are to be kept."""
+    inputs, gates, candidate = inputs.contiguous(), whole_rows(gates), whole_rows(candidate)
+    models, documents, length, _, width = inputs.shape
+    states = inputs.new_empty(models, documents, length, width)
+    kept = inputs.new_empty(models, documents, length if keep else 0, 3, width, dtype=torch.float32)
+    _gru_forward[_grid(states)](
+        inputs, gates, candidate, states, kept, gates.stride(0), candidate.stride(0),
+        RESET_AFTER=reset_after, KEEP=keep, **_sizes(states),
+    )  # fmt: skip
+    return states, kept
+
+
+def gru_backward(
+    by_states: Tensor, gates: Tensor, candidate: Tensor, states: Tensor, kept: Tensor, reset_after: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of inputs, gates and candidate."""
+    by_states, states = by_states.contiguous(), states.contiguous()
+    of_gates, of_candidate = whole_rows(gates), whole_rows(candidate)
+    by_sums = torch.empty_like(kept)
+    # Of the candidate's product: its gradient, and what it was multiplied with.
+    by_recalled, recalled_from = (torch.empty_like(states, dtype=torch.float32) for _ in range(2))
+    _gru_backward[_grid(states)](
+        by_states, of_gates, of_candidate, states, kept, by_sums, by_recalled, recalled_from,
+        of_gates.stride(0), of_candidate.stride(0), RESET_AFTER=reset_after, **_sizes(states),
+    )  # fmt: skip
+    before = F.pad(states[:, :, :-1].float(), (0, 0, 1, 0)).flatten(1, 2)
+    by_gates = torch.bmm(by_sums[:, :, :, :2].flatten(3).flatten(1, 2).mT, before)
+    by_candidate = torch.bmm(by_recalled.flatten(1, 2).mT, recalled_from.flatten(1, 2))
+    return by_sums.to(states.dtype), by_gates.to(gates.dtype), by_candidate.to(candidate.dtype)
+
+
+def _grid(states: Tensor) -> tuple[int, int]:
+    return states.shape[0], triton.cdiv(states.shape[1], DOCUMENTS)
+
+
+def _sizes(states: Tensor) -> dict[str, int]:
+    """For states [m, b, t, h]."""
+    _, documents, length, width = states.shape
+    if width > WIDEST:
+        raise ValueError(f"states are {width} wide, and more than {WIDEST} do not fit")
+    padded = max(DOCUMENTS, triton.next_power_of_2(width))
+    return {
+        "count": documents, "length": length, "WIDTH": width, "PADDED": padded, "DOCUMENTS": DOCUMENTS,
+        "num_warps": 4 if padded <= 64 else 8, "num_stages": 1,
+    }  # fmt: skip
+
+
+@triton.jit
+def _tanh(x):
+    return 2 * tl.sigmoid(2 * x) - 1
+
+
+@triton.jit
+def _weight(pointer, stride, part, WIDTH: tl.constexpr, PADDED: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """[h, h] of this program's model: rows `part` h and on."""
+    row, column = tl.arange(0, PADDED)[:, None], tl.arange(0, PADDED)[None, :]
+    real = (row < WIDTH) & (column < WIDTH)
+    at = (part * WIDTH + column) * WIDTH + row if TRANSPOSED else (part * WIDTH + row) * WIDTH + column
+    return tl.load(pointer + tl.program_id(0).to(tl.int64) * stride + at, real, 0.0).to(tl.float32)
+
+
+@triton.jit
+def _held(pointer, stride, part, WIDTH: tl.constexpr, PADDED: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """A weight to have at hand, if there is room for it."""
+    return _weight(pointer, stride, part, WIDTH, PADDED, TRANSPOSED) if PADDED <= HELD else 0.0
+
+
+@triton.jit
+def _product(
+    state, held, pointer, stride, part, WIDTH: tl.constexpr, PADDED: tl.constexpr, TRANSPOSED: tl.constexpr
+):  # fmt: skip
+    """State [b, h] times a weight that is at hand, or loaded each time."""
+    matrix = held if PADDED <= HELD else _weight(pointer, stride, part, WIDTH, PADDED, TRANSPOSED)
+    return tl.dot(state, matrix, input_precision="tf32x3")
+
+
+@triton.jit
+def _places(count, length, WIDTH: tl.constexpr, PADDED: tl.constexpr, DOCUMENTS: tl.constexpr):
+    """[b, 1] the number of each document's first position, [1, h] channels, and [b, h] which of them are real."""
+    document = tl.program_id(1) * DOCUMENTS + tl.arange(0, DOCUMENTS)
+    first = (tl.program_id(0).to(tl.int64) * count + document) * length
+    channel = tl.arange(0, PADDED)
+    return first[:, None], channel[None, :], (document < count)[:, None] & (channel < WIDTH)[None, :]
+
+
+@triton.jit
+def _lstm_forward(
+    inputs, recurrent, gates, cells, kept, stride, count, length, KEEP: tl.constexpr,
+    WIDTH: tl.constexpr, PADDED: tl.constexpr, DOCUMENTS: tl.constexpr,
+):  # fmt: skip
+    first, channel, real = _places(count, length, WIDTH, PADDED, DOCUMENTS)
+    of_i = _held(recurrent, stride, 0, WIDTH, PADDED, True)
+    of_f = _held(recurrent, stride, 1, WIDTH, PADDED, True)
+    of_g = _held(recurrent, stride, 2, WIDTH, PADDED, True)
+    of_o = _held(recurrent, stride, 3, WIDTH, PADDED, True)
+    hidden, cell = tl.zeros([DOCUMENTS, PADDED], tl.float32), tl.zeros([DOCUMENTS, PADDED], tl.float32)
+    for t in range(length):
+        x = inputs + (first + t) * 4 * WIDTH + channel
+        i = tl.sigmoid(
+            tl.load(x, real, 0.0).to(tl.float32) + _product(hidden, of_i, recurrent, stride, 0, WIDTH, PADDED, True)
+        )
+        f = tl.sigmoid(
+            tl.load(x + WIDTH, real, 0.0).to(tl.float32)
+            + _product(hidden, of_f, recurrent, stride, 1, WIDTH, PADDED, True)
+        )
+        g = _tanh(
+            tl.load(x + 2 * WIDTH, real, 0.0).to(tl.float32)
+            + _product(hidden, of_g, recurrent, stride, 2, WIDTH, PADDED, True)
+        )
+        o = tl.sigmoid(
+            tl.load(x + 3 * WIDTH, real, 0.0).to(tl.float32)
+            + _product(hidden, of_o, recurrent, stride, 3, WIDTH, PADDED, True)
+        )
+        cell = f * cell + i * g
+        hidden = tl.where(real, o * _tanh(cell), 0.0)
+        here = (first + t) * WIDTH + channel
+        tl.store(gates + here, o.to(gates.dtype.element_ty), real)
+        tl.store(cells + here, cell.to(cells.dtype.element_ty), real)
+        if KEEP:
+            parts = kept + (first + t) * 3 * WIDTH + channel
+            tl.store(parts, i, real)
+            tl.store(parts + WIDTH, f, real)
+            tl.store(parts + 2 * WIDTH, g, real)
+
+
+@triton.jit
+def _lstm_backward(
+    by_gates, by_cells, recurrent, gates, cells, kept, by_sums, before, stride, count, length,
+    WIDTH: tl.constexpr, PADDED: tl.constexpr, DOCUMENTS: tl.constexpr,
+):  # fmt: skip
+    first, channel, real = _places(count, length, WIDTH, PADDED, DOCUMENTS)
+    of_i = _held(recurrent, stride, 0, WIDTH, PADDED, False)
+    of_f = _held(recurrent, stride, 1, WIDTH, PADDED, False)
+    of_g = _held(recurrent, stride, 2, WIDTH, PADDED, False)
+    of_o = _held(recurrent, stride, 3, WIDTH, PADDED, False)
+    by_hidden, by_later = tl.zeros([DOCUMENTS, PADDED], tl.float32), tl.zeros([DOCUMENTS, PADDED], tl.float32)
+    last = (first + length - 1) * WIDTH + channel
+    cell = tl.load(cells + last, real, 0.0).to(tl.float32)
+    for back in range(length):
+        t = length - 1 - back
+        here, parts = (first + t) * WIDTH + channel, kept + (first + t) * 3 * WIDTH + channel
+        i, f = tl.load(parts, real, 0.0), tl.load(parts + WIDTH, real, 0.0)
+        g, o = tl.load(parts + 2 * WIDTH, real, 0.0), tl.load(gates + here, real, 0.0).to(tl.float32)
+        earlier = real & (first + t > first)
+        cell_before = tl.load(cells + here - WIDTH, earlier, 0.0).to(tl.float32)
+        gate_before = tl.load(gates + here - WIDTH, earlier, 0.0).to(tl.float32)
+        tl.store(before + here, gate_before * _tanh(cell_before), real)
+        read = _tanh(cell)
+        by_cell = by_later + tl.load(by_cells + here, real, 0.0).to(tl.float32) + by_hidden * o * (1 - read * read)
+        by_o = (tl.load(by_gates + here, real, 0.0).to(tl.float32) + by_hidden * read) * o * (1 - o)
+        by_i, by_f = by_cell * g * i * (1 - i), by_cell * cell_before * f * (1 - f)
+        by_g = by_cell * i * (1 - g * g)
+        sums = by_sums + (first + t) * 4 * WIDTH + channel
+        tl.store(sums, by_i, real)
+        tl.store(sums + WIDTH, by_f, real)
+        tl.store(sums + 2 * WIDTH, by_g, real)
+        tl.store(sums + 3 * WIDTH, by_o, real)
+        by_hidden = (
+            _product(by_i, of_i, recurrent, stride, 0, WIDTH, PADDED, False)
+            + _product(by_f, of_f, recurrent, stride, 1, WIDTH, PADDED, False)
+            + _product(by_g, of_g, recurrent, stride, 2, WIDTH, PADDED, False)
+            + _product(by_o, of_o, recurrent, stride, 3, WIDTH, PADDED, False)
+        )
+        by_later, cell = by_cell * f, cell_before
+
+
+@triton.jit
+def _gru_forward(
+    inputs, gates, candidate, states, kept, stride_gates, stride_candidate, count, length,
+    RESET_AFTER: tl.constexpr, KEEP: tl.constexpr,
+    WIDTH: tl.constexpr, PADDED: tl.constexpr, DOCUMENTS: tl.constexpr,
+):  # fmt: skip
+    first, channel, real = _places(count, length, WIDTH, PADDED, DOCUMENTS)
+    of_r = _held(gates, stride_gates, 0, WIDTH, PADDED, True)
+    of_z = _held(gates, stride_gates, 1, WIDTH, PADDED, True)
+    of_n = _held(candidate, stride_candidate, 0, WIDTH, PADDED, True)
+    hidden = tl.zeros([DOCUMENTS, PADDED], tl.float32)
+    for t in range(length):
+        x = inputs + (first + t) * 3 * WIDTH + channel
+        r = tl.sigmoid(
+            tl.load(x, real, 0.0).to(tl.float32) + _product(hidden, of_r, gates, stride_gates, 0, WIDTH, PADDED, True)
+        )
+        z = tl.sigmoid(
+            tl.load(x + WIDTH, real, 0.0).to(tl.float32)
+            + _product(hidden, of_z, gates, stride_gates, 1, WIDTH, PADDED, True)
+        )
+        if RESET_AFTER:
+            recalled = r * _product(hidden, of_n, candidate, stride_candidate, 0, WIDTH, PADDED, True)
+        else:
+            recalled = _product(r * hidden, of_n, candidate, stride_candidate, 0, WIDTH, PADDED, True)
+        n = _tanh(tl.load(x + 2 * WIDTH, real, 0.0).to(tl.float32) + recalled)
+        hidden = tl.where(real, z * hidden + (1 - z) * n, 0.0)
+        tl.store(states + (first + t) * WIDTH + channel, hidden.to(states.dtype.element_ty), real)
+        if KEEP:
+            parts = kept + (first + t) * 3 * WIDTH + channel
+            tl.store(parts, r, real)
+            tl.store(parts + WIDTH, z, real)
+            tl.store(parts + 2 * WIDTH, n, real)
+
+
+@triton.jit
+def _gru_backward(
+    by_states, gates, candidate, states, kept, by_sums, by_recalled, recalled_from, stride_gates, stride_candidate,
+    count, length, RESET_AFTER: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, DOCUMENTS: tl.constexpr,
+):  # fmt: skip
+    first, channel, real = _places(count, length, WIDTH, PADDED, DOCUMENTS)
+    of_r = _held(gates, stride_gates, 0, WIDTH, PADDED, False)
+    of_z = _held(gates, stride_gates, 1, WIDTH, PADDED, False)
+    of_n = _held(candidate, stride_candidate, 0, WIDTH, PADDED, False)
+    total = tl.zeros([DOCUMENTS, PADDED], tl.float32)  # dL/dh_t, without what h_t is read for
+    for back in range(length):
+        t = length - 1 - back
+        here, parts = (first + t) * WIDTH + channel, kept + (first + t) * 3 * WIDTH + channel
+        r, z = tl.load(parts, real, 0.0), tl.load(parts + WIDTH, real, 0.0)
+        n = tl.load(parts + 2 * WIDTH, real, 0.0)
+        hidden = tl.load(states + here - WIDTH, real & (first + t > first), 0.0).to(tl.float32)
+        total += tl.load(by_states + here, real, 0.0).to(tl.float32)
+        by_z, by_n = total * (hidden - n) * z * (1 - z), total * (1 - z) * (1 - n * n)
+        if RESET_AFTER:
+            inner = by_n * r
+            by_before = _product(inner, of_n, candidate, stride_candidate, 0, WIDTH, PADDED, False)
+            by_r = (
+                by_n
+                * _product(
+                    hidden,
+                    tl.trans(of_n) if PADDED <= HELD else 0.0,
+                    candidate,
+                    stride_candidate,
+                    0,
+                    WIDTH,
+                    PADDED,
+                    True,
+                )
+                * r
+                * (1 - r)
+            )
+            tl.store(by_recalled + here, inner, real)
+            tl.store(recalled_from + here, hidden, real)
+        else:
+            through = _product(by_n, of_n, candidate, stride_candidate, 0, WIDTH, PADDED, False)
+            by_before = through * r
+            by_r = through * hidden * r * (1 - r)
+            tl.store(by_recalled + here, by_n, real)
+            tl.store(recalled_from + here, r * hidden, real)
+        sums = by_sums + (first + t) * 3 * WIDTH + channel
+        tl.store(sums, by_r, real)
+        tl.store(sums + WIDTH, by_z, real)
+        tl.store(sums + 2 * WIDTH, by_n, real)
+        total = (
+            total * z
+            + by_before
+            + _product(by_r, of_r, gates, stride_gates, 0, WIDTH, PADDED, False)
+            + _product(by_z, of_z, gates, stride_gates, 1, WIDTH, PADDED, False)
+        )
