@@ -110,9 +110,11 @@ class Planted:
         read, answers = batch.answers()
         return (model(batch.tokens, read[:, None])[:, 0].argmax(-1) == answers).float().mean().item()
 
-    def judge(self, model: Model, slots: tuple[str, ...] = ("key", "value")) -> dict[str, Verdict]:
+    def judge(
+        self, model: Model, slots: tuple[str, ...] = ("key", "value"), documents: int = DOCUMENTS
+    ) -> dict[str, Verdict]:
         """The verdicts by slot."""
-        spec = PairSettings(documents=DOCUMENTS, slots=slots, avoid_present=True)
+        spec = PairSettings(documents=documents, slots=slots, avoid_present=True)
         grid = interchange(model, make_pairs(self.task, spec, data_seed=0))
         return verdicts(grid, model).by_slot
 
