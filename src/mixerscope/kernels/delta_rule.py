@@ -25,7 +25,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tens
     """o and what was written, both [m, b, t, h, e], the latter in float32."""
     q, k, v, beta = (x.contiguous() for x in (q, k, v, beta))
     o, written = v.new_empty(v.shape), v.new_empty(v.shape, dtype=torch.float32)
-    _forward[_grid(q)](q, k, v, beta, o, written, **_sizes(q, v), num_warps=WARPS, num_stages=1)
+    _delta_forward[_grid(q)](q, k, v, beta, o, written, **_sizes(q, v), num_warps=WARPS, num_stages=1)
     return o, written
 
 
@@ -35,7 +35,7 @@ def backward(
     """The gradients of q, k, v and beta."""
     grad, q, k, v, beta, written = (x.contiguous() for x in (grad, q, k, v, beta, written))
     grad_q, grad_k, grad_v, grad_beta = (x.new_empty(x.shape) for x in (q, k, v, beta))
-    _backward[_grid(q)](
+    _delta_backward[_grid(q)](
         grad, q, k, v, beta, written, grad_q, grad_k, grad_v, grad_beta, **_sizes(q, v), num_warps=WARPS, num_stages=1
     )
     return grad_q, grad_k, grad_v, grad_beta
@@ -103,7 +103,7 @@ def _inverse(below, t, PADDED: tl.constexpr):  # fmt: skip
 
 
 @triton.jit
-def _forward(
+def _delta_forward(
     q, k, v, beta, o, written,
     LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr, PADDED: tl.constexpr,
     KEY_CHUNK: tl.constexpr, VALUE_CHUNK: tl.constexpr,
@@ -127,7 +127,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _delta_backward(
     grad, q, k, v, beta, written, grad_q, grad_k, grad_v, grad_beta,
     LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr, PADDED: tl.constexpr,
     KEY_CHUNK: tl.constexpr, VALUE_CHUNK: tl.constexpr,

@@ -25,7 +25,7 @@ def forward(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: 
     kernel = a_log.new_empty(m, h, length)
     strides = [x.stride(0) for x in (a_log, w, b, c, dt)]
     block = min(AT_ONCE, triton.next_power_of_2(n))
-    _forward[(m * h,)](
+    _diagonal_forward[(m * h,)](
         a_log, w, b, c, dt, kernel, *strides,
         HEADS=h, MODES=n, LENGTH=length, BLOCK=block, PADDED=triton.next_power_of_2(length), num_warps=_warps(block),
     )  # fmt: skip
@@ -41,7 +41,7 @@ def backward(
     grad_a_log, grad_w, grad_b, grad_c, grad_dt = (x.new_empty(x.shape) for x in (a_log, w, b, c, dt))
     strides = [x.stride(0) for x in (a_log, w, b, c, dt)]
     block = min(AT_ONCE, triton.next_power_of_2(n))
-    _backward[(m * h,)](
+    _diagonal_backward[(m * h,)](
         grad, a_log, w, b, c, dt, grad_a_log, grad_w, grad_b, grad_c, grad_dt, *strides,
         HEADS=h, MODES=n, LENGTH=grad.shape[2], BLOCK=block, num_warps=_warps(block),
     )  # fmt: skip
@@ -75,7 +75,7 @@ def _discretised(a_real, a_imag, step):
 
 
 @triton.jit
-def _forward(
+def _diagonal_forward(
     a_log, w, b, c, dt, kernel, a_log_row, w_row, b_row, c_row, dt_row,
     HEADS: tl.constexpr, MODES: tl.constexpr, LENGTH: tl.constexpr, BLOCK: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
@@ -106,7 +106,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _diagonal_backward(
     grad, a_log, w, b, c, dt, grad_a_log, grad_w, grad_b, grad_c, grad_dt,
     a_log_row, w_row, b_row, c_row, dt_row,
     HEADS: tl.constexpr, MODES: tl.constexpr, LENGTH: tl.constexpr, BLOCK: tl.constexpr,

@@ -1,13 +1,15 @@
 """Triton bodies for the causal convolution by direct sums (`mixers/ops/direct_conv.py` defines it).
 
-A program holds one document and a block of lanes, which are channels times their copies, as a tile [t, lanes], and
-goes through the lags: the shifted tile comes from the nearest cache. The gradient of the kernel is written out by each
-document and summed afterwards, in a fixed order.
+A program holds lanes of a document, which are channels times their copies. If documents are short, a thread has a lane
+of its own and all of it in registers, taps and positions, and every product is written out: nothing is read twice. Such
+a program takes lanes of as many documents as it has room for, so that one compilation serves all widths. A longer
+document is a tile [t, lanes] that goes through the lags; the shifted tile comes from the nearest cache. The gradient
+of the kernel is written out by each document and summed afterwards, in a fixed order.
 """
 
 # The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportReturnType=false
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportOperatorIssue=false
 
 import torch
 import triton
@@ -17,13 +19,18 @@ from torch import Tensor
 TILE = 2048
 """Numbers in a tile: 16 a thread."""
 WARPS = 4
+SHORT = 48
+"""The longest document whose lanes fit into registers: three numbers a position."""
+LANES = 128
+"""Of a program, if the document is short."""
 
 
 def forward(x: Tensor, kernel: Tensor) -> Tensor:
     """y [m, b, t, c, r]."""
     x, kernel = x.contiguous(), kernel.contiguous()
     y = x.new_empty(x.shape)
-    _forward[_grid(x)](x, kernel, y, LAGS=kernel.shape[2], **_sizes(x), num_warps=WARPS)
+    run = _short_conv_forward if _is_short(x) else _conv_forward
+    run[_grid(x)](x, kernel, y, LAGS=kernel.shape[2], **_sizes(x))
     return y
 
 
@@ -33,25 +40,92 @@ def backward(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
     grad_x = x.new_empty(x.shape)
     lags = kernel.shape[2]
     by_document = x.new_empty(*x.shape[:2], lags, *x.shape[3:], dtype=torch.float32)
-    _backward[_grid(x)](grad, x, kernel, grad_x, by_document, LAGS=lags, **_sizes(x), num_warps=WARPS)
+    run = _short_conv_backward if _is_short(x) else _conv_backward
+    run[_grid(x)](grad, x, kernel, grad_x, by_document, LAGS=lags, **_sizes(x))
     return grad_x, by_document.sum((1, 4)).mT.contiguous().to(kernel.dtype)
 
 
+def _is_short(x: Tensor) -> bool:
+    return x.shape[2] <= SHORT
+
+
 def _grid(x: Tensor) -> tuple[int, int]:
-    return x.shape[0] * x.shape[1], triton.cdiv(x.shape[3] * x.shape[4], _sizes(x)["BLOCK"])
+    documents, lanes = x.shape[0] * x.shape[1], x.shape[3] * x.shape[4]
+    return (triton.cdiv(documents * lanes, LANES), 1) if _is_short(x) else (documents, triton.cdiv(lanes, _block(x)))
+
+
+def _block(x: Tensor) -> int:
+    """Lanes of a tile."""
+    padded, lanes = triton.next_power_of_2(x.shape[2]), triton.next_power_of_2(x.shape[3] * x.shape[4])
+    return min(max(TILE // padded, 4), lanes)
 
 
 def _sizes(x: Tensor) -> dict[str, int]:
     _, documents, length, channels, copies = x.shape
-    padded = triton.next_power_of_2(length)
-    return {
-        "DOCUMENTS": documents, "LENGTH": length, "CHANNELS": channels, "COPIES": copies,
-        "PADDED": padded, "BLOCK": min(max(TILE // padded, 4), triton.next_power_of_2(channels * copies)),
-    }  # fmt: skip
+    if _is_short(x):
+        numbers = {"documents": documents, "channels": channels, "copies": copies, "count": x[:, :, 0].numel()}
+        return numbers | {"LENGTH": length, "BLOCK": LANES, "num_warps": LANES // 32}
+    sizes = {"DOCUMENTS": documents, "LENGTH": length, "CHANNELS": channels, "COPIES": copies}
+    return sizes | {"PADDED": triton.next_power_of_2(length), "BLOCK": _block(x), "num_warps": WARPS}
 
 
 @triton.jit
-def _forward(
+def _lanes(kernel, documents, channels, copies, count, LAGS: tl.constexpr, LENGTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Which lanes there are, how many a document has, and of each where x, its taps and their gradient begin."""
+    number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    lanes = channels * copies
+    document, lane = number // lanes, number % lanes  # documents of all models, one after the other
+    taps = kernel + (document // documents * channels + lane // copies) * LAGS
+    return number < count, lanes, document * LENGTH * lanes + lane, taps, document * LAGS * lanes + lane
+
+
+@triton.jit
+def _short_conv_forward(
+    x, kernel, y,
+    documents, channels, copies, count, LAGS: tl.constexpr, LENGTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    inside, lanes, here, tap, _ = _lanes(kernel, documents, channels, copies, count, LAGS, LENGTH, BLOCK)
+    xs, taps = (), ()
+    for t in tl.static_range(LENGTH):
+        xs += (tl.load(x + here + t * lanes, inside, 0.0).to(tl.float32),)
+    for lag in tl.static_range(LAGS):
+        taps += (tl.load(tap + lag, inside, 0.0).to(tl.float32),)
+    for t in tl.static_range(LENGTH):
+        total = xs[t] * taps[0]
+        for lag in tl.static_range(1, LAGS):
+            if lag <= t:
+                total += xs[t - lag] * taps[lag]
+        tl.store(y + here + t * lanes, total.to(y.dtype.element_ty), inside)
+
+
+@triton.jit
+def _short_conv_backward(
+    grad, x, kernel, grad_x, by_document,
+    documents, channels, copies, count, LAGS: tl.constexpr, LENGTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    inside, lanes, here, tap, of_taps = _lanes(kernel, documents, channels, copies, count, LAGS, LENGTH, BLOCK)
+    xs, gs, taps = (), (), ()
+    for t in tl.static_range(LENGTH):
+        xs += (tl.load(x + here + t * lanes, inside, 0.0).to(tl.float32),)
+        gs += (tl.load(grad + here + t * lanes, inside, 0.0).to(tl.float32),)
+    for lag in tl.static_range(LAGS):
+        taps += (tl.load(tap + lag, inside, 0.0).to(tl.float32),)
+    for t in tl.static_range(LENGTH):
+        total = gs[t] * taps[0]
+        for lag in tl.static_range(1, LAGS):
+            if t + lag < LENGTH:
+                total += gs[t + lag] * taps[lag]
+        tl.store(grad_x + here + t * lanes, total.to(grad_x.dtype.element_ty), inside)
+    for lag in tl.static_range(LAGS):
+        total = gs[LENGTH - 1] * xs[LENGTH - 1 - lag] if lag < LENGTH else tl.zeros([BLOCK], tl.float32)
+        for t in tl.static_range(LENGTH - 1):
+            if t >= lag:
+                total += gs[t] * xs[t - lag]
+        tl.store(by_document + of_taps + lag * lanes, total, inside)
+
+
+@triton.jit
+def _conv_forward(
     x, kernel, y,
     LAGS: tl.constexpr, DOCUMENTS: tl.constexpr, LENGTH: tl.constexpr, CHANNELS: tl.constexpr, COPIES: tl.constexpr,
     PADDED: tl.constexpr, BLOCK: tl.constexpr,
@@ -72,7 +146,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _conv_backward(
     grad, x, kernel, grad_x, by_document,
     LAGS: tl.constexpr, DOCUMENTS: tl.constexpr, LENGTH: tl.constexpr, CHANNELS: tl.constexpr, COPIES: tl.constexpr,
     PADDED: tl.constexpr, BLOCK: tl.constexpr,

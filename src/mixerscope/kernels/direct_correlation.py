@@ -23,7 +23,7 @@ def forward(b: Tensor, c: Tensor, length: int) -> Tensor:
     b, c = whole_rows(b), whole_rows(c)
     models, channels, taps = b.shape
     k = b.new_empty(models, channels, length)
-    _forward[(models * channels,)](
+    _correlation_forward[(models * channels,)](
         b, c, k, b.stride(0), c.stride(0), CHANNELS=channels, TAPS=taps, LENGTH=length,
         BLOCK=min(AT_ONCE, triton.next_power_of_2(taps)), PADDED=triton.next_power_of_2(length), num_warps=WARPS,
     )  # fmt: skip
@@ -35,7 +35,7 @@ def backward(grad: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     grad, b, c = grad.contiguous(), whole_rows(b), whole_rows(c)
     models, channels, taps = b.shape
     grad_b, grad_c = b.new_empty(b.shape), c.new_empty(c.shape)
-    _backward[(models * channels,)](
+    _correlation_backward[(models * channels,)](
         grad, b, c, grad_b, grad_c, b.stride(0), c.stride(0), CHANNELS=channels, TAPS=taps, LENGTH=grad.shape[2],
         BLOCK=min(AT_ONCE, triton.next_power_of_2(taps)), num_warps=WARPS,
     )  # fmt: skip
@@ -43,7 +43,7 @@ def backward(grad: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @triton.jit
-def _forward(
+def _correlation_forward(
     b, c, k, b_row, c_row,
     CHANNELS: tl.constexpr, TAPS: tl.constexpr, LENGTH: tl.constexpr, BLOCK: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
@@ -63,7 +63,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _correlation_backward(
     grad, b, c, grad_b, grad_c, b_row, c_row,
     CHANNELS: tl.constexpr, TAPS: tl.constexpr, LENGTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip

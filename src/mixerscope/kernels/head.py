@@ -37,7 +37,7 @@ def forward(x: Tensor, table: Tensor, targets: Tensor, unscored: int, exact: boo
     sums, picked = (x.new_empty(parts, models, rows, dtype=torch.float32) for _ in range(2))
     loss, total = x.new_empty(models, dtype=torch.float32), x.new_empty(models, rows, dtype=torch.float32)
     block = _padded(min(rows, MOST_ROWS))
-    _forward[(parts, models, triton.cdiv(rows, block))](
+    _head_forward[(parts, models, triton.cdiv(rows, block))](
         x, table, targets, sums, picked, rows, targets.stride(0), UNSCORED=unscored,
         **_sizes(x, table, exact), ROWS=block,
     )  # fmt: skip
@@ -59,7 +59,7 @@ def backward(
     # Several launches add to it, and should not round it each time.
     of_table = x.new_empty(table.shape, dtype=torch.float32 if rows > MOST_ROWS else table.dtype)
     for start in range(0, rows, MOST_ROWS):
-        _backward[(parts, models)](
+        _head_backward[(parts, models)](
             grad, x, table, targets, total, of_x, of_table, start, rows, models, targets.stride(0), UNSCORED=unscored,
             **_sizes(x, table, exact), ROWS=_padded(min(rows, MOST_ROWS)), ALL=triton.next_power_of_2(rows),
             ADD=start > 0,
@@ -97,7 +97,7 @@ def _sizes(x: Tensor, table: Tensor, exact: bool) -> dict:
 
 
 @triton.jit
-def _forward(
+def _head_forward(
     x_at, table_at, targets_at, sums_at, picked_at, rows, stride_targets, vocabulary, stride_table,
     UNSCORED: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
     TOKENS: tl.constexpr, TILES: tl.constexpr, PRECISION: tl.constexpr,
@@ -157,7 +157,7 @@ def _combine(
 
 
 @triton.jit
-def _backward(
+def _head_backward(
     grad_at, x_at, table_at, targets_at, total_at, of_x_at, of_table_at, start, rows, models, stride_targets,
     vocabulary, stride_table,
     UNSCORED: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,

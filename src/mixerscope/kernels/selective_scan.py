@@ -30,7 +30,7 @@ def forward(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, stride: int,
     y = u.new_empty(u.shape)
     kept_states = length // stride if keep else 0
     kept = u.new_empty(kept_states, models, documents, channels, states, dtype=torch.float32)
-    _forward[_grid(u)](
+    _scan_forward[_grid(u)](
         u, dt, a, b, c, y, kept, documents, models * documents, channels,
         LENGTH=length, STRIDE=stride, KEEP=keep, STATES=states,
         CHANNELS=CHANNELS, PADDED=_padded(states), num_warps=_warps(states),
@@ -48,7 +48,7 @@ def backward(
     grad_u, grad_dt = torch.empty_like(u), torch.empty_like(dt)
     of_a = u.new_empty(models, documents, channels, states, dtype=torch.float32)
     of_b, of_c = (u.new_empty(blocks, models, documents, length, states, dtype=torch.float32) for _ in "bc")
-    _backward[_grid(u)](
+    _scan_backward[_grid(u)](
         grad, u, dt, a, b, c, kept, grad_u, grad_dt, of_a, of_b, of_c,
         documents, models * documents, channels,
         LENGTH=length, STRIDE=stride, STATES=states,
@@ -75,7 +75,7 @@ def _warps(states: int) -> int:
 
 
 @triton.jit
-def _forward(
+def _scan_forward(
     u_at, dt_at, a_at, b_at, c_at, y_at, kept_at, documents, all_documents, channels,
     LENGTH: tl.constexpr, STRIDE: tl.constexpr, KEEP: tl.constexpr, STATES: tl.constexpr,
     CHANNELS: tl.constexpr, PADDED: tl.constexpr,
@@ -112,7 +112,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def _scan_backward(
     grad_at, u_at, dt_at, a_at, b_at, c_at, kept_at, grad_u_at, grad_dt_at, of_a_at, of_b_at, of_c_at,
     documents, all_documents, channels,
     LENGTH: tl.constexpr, STRIDE: tl.constexpr, STATES: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr,
