@@ -20,6 +20,7 @@ ROOMS = {
     "randomness": 0,
     "machine": 0,
     "progress": 0,
+    "signals": 0,
     "artifacts": 1,
     "provenance": 2,
     "kernels": 2,
@@ -35,20 +36,21 @@ ROOMS = {
     "stages": 7,
     "results": 8,
     "runnable": 8,
-    "runs": 9,
-    "comparisons": 9,
-    "packs": 9,
-    "check": 9,
-    "sweep": 10,
-    "report": 11,
-    "experiments": 12,
-    "cli": 13,
-    "__init__": 13,
-    "__main__": 14,
+    "checkpoints": 9,
+    "runs": 10,
+    "comparisons": 10,
+    "packs": 10,
+    "check": 10,
+    "sweep": 11,
+    "report": 12,
+    "experiments": 13,
+    "cli": 14,
+    "__init__": 14,
+    "__main__": 15,
 }
 ABOVE_ALL = {"cli", "__main__"}
 """Rooms that may use what people use."""
-WITHOUT_TORCH = {"errors", "registry", "code", "loading", "values", "spec", "progress", "store"}
+WITHOUT_TORCH = {"errors", "registry", "code", "loading", "values", "spec", "progress", "signals", "store"}
 COMPUTE_PATH = {"spec", "randomness", "sites", "tasks", "mixers", "model", "training", "interventions", "analysis"}
 COMPUTE_PATH |= {"artifacts", "machine", "kernels", "progress", "results", "runs", "stages", "store", "packs", "sweep"}
 HEAVY = {"polars", "altair", "vl_convert", "jinja2", "rich", "cyclopts"}

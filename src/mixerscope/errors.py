@@ -1,6 +1,7 @@
 """Every error Mixerscope raises on purpose. A `UserError` is the user's to fix: one sentence, exit code 2."""
 
 import difflib
+import signal
 import sys
 from collections.abc import Iterable
 
@@ -32,6 +33,14 @@ class CorruptFile(MixerscopeError):
     """A file whose bytes are not the ones that were written."""
 
 
+class Interrupted(MixerscopeError):
+    """A signal asked the process to end."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+        super().__init__(f"interrupted by {number.name}; finished runs are kept, and the next call goes on from here")
+
+
 class SiteNeverFired(MixerscopeError):
     """A site was asked for and the forward pass never went through it."""
 
@@ -50,7 +59,15 @@ def complain(error: MixerscopeError | KeyboardInterrupt) -> int:
     sys.stderr.write(f"mixerscope: {' '.join(message.split())}\n")
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
+    if isinstance(error, Interrupted):
+        return 128 + error.number
     return WRONG_INPUT if isinstance(error, UserError) else FAILED
+
+
+def remark(text: str) -> None:
+    """Says something in one line on stderr that nobody asked for and somebody should know."""
+    sys.stderr.write(f"mixerscope: {' '.join(text.split())}\n")
+    sys.stderr.flush()
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

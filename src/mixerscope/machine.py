@@ -27,12 +27,16 @@ class Machine:
 
     memory_gib: float | None = None
     """What a cohort may use of a GPU's memory; left out, what is free. A larger cohort is trained in several parts."""
+    checkpoint_seconds: float = 60.0
+    """Between two checkpoints of a training, which is what a kill loses at most; changes no result."""
 
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise UserError(f"threads = {self.threads} should be at least 1")
         if self.memory_gib is not None and self.memory_gib <= 0:
             raise UserError(f"memory_gib = {self.memory_gib:g} should be more than 0")
+        if not self.checkpoint_seconds > 0:
+            raise UserError(f"checkpoint_seconds = {self.checkpoint_seconds:g} should be more than 0")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise UserError("torch finds no CUDA device here; train on the CPU, which is the default")
 

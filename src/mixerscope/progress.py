@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mixerscope.errors import MixerscopeError
+from mixerscope.signals import received
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,16 @@ def _say(line: str) -> None:
 
 @contextmanager
 def told(progress: Progress | bool, label: str) -> Iterator[Callable[[str, int, int, str], None]]:
-    """What to call: it tells a function that was given, lines on stderr, or nobody, and raises if asked to stop."""
+    """What to call: it tells a function that was given, lines on stderr, or nobody, and raises if asked to stop.
+
+    A signal asks too; see `signals`.
+    """
     lines = Lines(label)
     listener = progress if callable(progress) else lines
 
     def tell(stage: str, done: int, total: int, note: str) -> None:
+        if (interrupted := received()) is not None:
+            raise interrupted
         answer = listener(stage, done, total, note) if progress else None
         if isinstance(answer, Stop):
             raise Cancelled(answer)

@@ -1,8 +1,10 @@
 """What produced a result: versions, code, machine. No time and no path, so that equal runs give equal bytes."""
 
+import json
 import platform
 import subprocess
 from functools import cache
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,14 @@ def provenance(
         kernels_used=used if machine.device == "cuda" else {},
         code=outside_code(spec),
     )
+
+
+@cache
+def own_source() -> str:
+    """A hash of all of Mixerscope's own code: two processes with the same one compute the same."""
+    root = Path(__file__).parent
+    files = {str(path.relative_to(root)): sha256(path.read_bytes()).hexdigest() for path in root.rglob("*.py")}
+    return sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
 
 
 def _version(name: str) -> str:

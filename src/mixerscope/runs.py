@@ -4,8 +4,7 @@ Nothing here knows what a stage does: a stage gets trained models and gives arti
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from mixerscope.artifacts import (
     Timing,
     Weights,
 )
+from mixerscope.checkpoints import CohortCheckpoint
 from mixerscope.errors import UserError
 from mixerscope.machine import CPU, Machine, matmuls, torch_threads
 from mixerscope.model import Model, build_model, parameter_count, state_size, trained_models
@@ -32,9 +32,10 @@ from mixerscope.provenance import provenance
 from mixerscope.results import RunResult, StageResult, load_run, run_folder
 from mixerscope.runnable import check_runnable
 from mixerscope.spec import RunSpec, id_of, parse, read_by, stage_identity
-from mixerscope.stages import Done, Impossible, Result, Stage, Trained, Watch
+from mixerscope.stages import Done, Impossible, Result, Stage, Trained
+from mixerscope.stages.looking import Looking
 from mixerscope.store import RunFolder, StageFolder
-from mixerscope.training import Member, Observer, check_stackable, train_cohort
+from mixerscope.training import Member, check_stackable, train_cohort
 
 A = TypeVar("A", bound=Artifact)
 TRAINING = (Record, Status, Curve, Provenance, Weights)
@@ -146,7 +147,7 @@ class _Making:
     def __init__(self, specs: Sequence[RunSpec], root: Path, tell: Callable[..., None], machine: Machine) -> None:
         self.members = [_Member(spec, run_folder(spec, root)) for spec in specs]
         self.first = specs[0]  # speaks for all where they do not differ
-        self.tell, self.machine = tell, machine
+        self.root, self.tell, self.machine = root, tell, machine
 
     def make(self, fresh: bool, keep_weights: bool) -> None:
         untrained = [member for member in self.members if fresh or not _is_there(member.folder)]
@@ -155,9 +156,6 @@ class _Making:
             if id(member) not in known:
                 member.status = member.folder.read(Status)
                 self._refuse_watching(member)
-        for member in untrained:
-            for analysis in member.folder.stages():
-                analysis.discard()  # it was measured on a model that is about to be trained again
         if untrained:
             self._train(untrained, keep_weights)
         for name, stage in self.first.stages.items():
@@ -175,25 +173,41 @@ class _Making:
                 )
 
     def _train(self, members: list[_Member], keep_weights: bool) -> None:
-        watching = {name: stage for name, stage in self.first.stages.items() if stage.watches}
-        watches = {name: stage.watch(self.first, self.machine) for name, stage in watching.items()}
+        names = [artifact.file for artifact in (*TRAINING, Timing)]
         for member in members:
-            member.folder.begin([artifact.file for artifact in (*TRAINING, Timing)])
-            member.folder.write(Record(member.spec.identity, member.spec.training()))
-        looking = _Looking(watches)
+            member.folder.check_free(names)
+        watching = {name: stage for name, stage in self.first.stages.items() if stage.watches}
+        looking = Looking({name: stage.watch(self.first, self.machine) for name, stage in watching.items()})
+        specs = [member.spec for member in members]
+        checkpoint = CohortCheckpoint(specs, self.root, self.machine, looking)
         with kernels.tallied() as tally:
-            specs = [member.spec for member in members]
-            trained = train_cohort(specs, self._training, looking.observer(), self.machine)
+            checkpoint.used = tally.used
+            start = checkpoint.found()
+            if start is not None and start.complete:
+                trained = start.members
+            else:
+                watched = looking.observer()
+                trained = train_cohort(specs, self._training, watched, self.machine, None, checkpoint, start)
+                checkpoint.keep_ended(trained)
+        used = checkpoint.all_used()
+        # From here on it is the checkpoint that a kill leaves: what was there before can go.
+        for member in members:
+            for analysis in member.folder.stages():
+                analysis.discard()  # it was measured on another model
+            member.folder.begin(names)
+            member.folder.write(Record(member.spec.identity, member.spec.training()))
         ended = [(found.steps, found.weights) for found in trained]
         # What watched training is sealed before it: it cannot be had again without training again.
-        for name in watches:
-            results = dict(enumerate(looking.results(name, ended)))
-            self._write_stage(name, watching[name], members, results, looking.seconds[name], tally.used())
-        for member, found in zip(members, trained, strict=True):
-            self._write_training(member, found, tally.used(), keep_weights)
-        # All seals at the end: a kill between two of them would leave the rest to be trained in another stack.
+        for name, stage in watching.items():
+            found = looking.results(name, ended)
+            results = {index: found[number] for index, number in enumerate(checkpoint.chosen)}
+            self._write_stage(name, stage, members, results, looking.seconds[name], used)
+        for member, number in zip(members, checkpoint.chosen, strict=True):
+            self._write_training(member, trained[number], used, keep_weights)
+        # All seals at the end, so that what is sealed was trained as one stack.
         for member in members:
             member.folder.close(member.spec.identity, [artifact.file for artifact in TRAINING])
+        checkpoint.remove()
 
     def _write_training(self, member: _Member, found: Member, used: dict[str, str], keep_weights: bool) -> None:
         assert found.outcome is not None, "training ends in some way"
@@ -355,32 +369,3 @@ def redo(result: RunResult, name: str, stage: Stage, fresh: bool = False) -> Run
         begin_stage(folder, identity, stage, found)
         close_stage(folder, identity, stage)
     return RunResult(result.folder, {**{n: s.id for n, s in result.stages.items()}, name: id_of(identity)})
-
-
-class _Looking:
-    """All that watches one training, and the seconds it takes."""
-
-    def __init__(self, watches: Mapping[str, Watch]) -> None:
-        self.watches = watches
-        self.seconds = dict.fromkeys(watches, 0.0)
-
-    def observer(self) -> Observer | None:
-        """One that serves them all."""
-        steps = sorted({step for watch in self.watches.values() for step in watch.steps})
-        return Observer(tuple(steps), self._look) if self.watches else None
-
-    def results(self, name: str, ended: Sequence[tuple[int, Mapping[str, Tensor]]]) -> list[Result]:
-        with self._timed(name):
-            return self.watches[name].results(ended)
-
-    def _look(self, step: int, weights: Mapping[int, dict[str, Tensor]]) -> None:
-        for name, watch in self.watches.items():
-            if step in watch.steps:
-                with self._timed(name):
-                    watch.look(step, weights)
-
-    @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        self.seconds[name] += time.perf_counter() - started

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from mixerscope.cli.console import remarks, results
 from mixerscope.errors import UserError
+from mixerscope.signals import heeded
 
 if TYPE_CHECKING:
     from mixerscope.machine import Machine
@@ -29,6 +30,7 @@ def run(
     device: Literal["cpu", "cuda"] = "cpu",
     kernels: Literal["auto", "plain"] = "auto",
     compile_: Annotated[bool, Parameter(name="--compile", negative=())] = False,
+    checkpoint_every: float = 60.0,
 ) -> int:
     """Train one model, patch it and name its mechanism.
 
@@ -59,13 +61,15 @@ def run(
         `plain` computes everything with PyTorch's own operations.
     compile_
         Pass training steps through torch.compile: about twice the speed on a GPU, after half a minute.
+    checkpoint_every
+        Seconds between two checkpoints of the training, which is what a kill loses at most.
     """
     from mixerscope.cli.settings import make_spec
     from mixerscope.cli.verdicts import diverged, verdict_table
     from mixerscope.machine import Machine
     from mixerscope.spec.reading import use_all
 
-    machine = Machine(device, threads, kernels, compile_)
+    machine = Machine(device, threads, kernels, compile_, checkpoint_seconds=checkpoint_every)
     use_all(use)
     result = finished_run(make_spec(_base(spec, task, arch, preset), set_), out, fresh=fresh, machine=machine)
     results().print(verdict_table([result]))
@@ -91,7 +95,7 @@ def finished_run(spec: "RunSpec", out: Path, *, fresh: bool, machine: "Machine |
     else:
         make_folder(out)  # before anything is said: it may refuse
         remarks().print(cost(spec, machine), markup=False, soft_wrap=True)
-    with following(spec.model.architecture) as progress:
+    with heeded(), following(spec.model.architecture) as progress:
         return run(spec, out, progress, fresh=fresh, machine=machine)
 
 

@@ -99,6 +99,15 @@ class Watch:
     def results(self, ended: Sequence[tuple[int, Mapping[str, Tensor]]]) -> list[Result]:
         """What was found, member by member, given the steps each was trained for and its last weights."""
 
+    def kept(self) -> Any:
+        """What was seen so far, as JSON, for a checkpoint of the training; None where that cannot be said, and then an
+        interrupted training begins anew."""
+        return None
+
+    def restore(self, kept: Any) -> None:
+        """Goes on from what `kept` gave."""
+        raise NotImplementedError(f"{type(self).__name__} says what it has seen and has no `restore`")
+
     def observer(self) -> Observer:
         return Observer(self.steps, self.look)
 

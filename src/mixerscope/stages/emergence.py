@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from dataclasses import asdict
+from typing import Any, ClassVar
 
 from pydantic import PositiveInt
 from torch import Tensor
@@ -61,6 +62,13 @@ class _Watch(Watch):
         for step, weights in late.items():
             self.look(step, weights)
         return [Done((EmergenceTable(tuple(self.points[index])),)) for index in range(len(ended))]
+
+    def kept(self) -> list[list[Any]]:
+        return [[index, [asdict(point) for point in points]] for index, points in self.points.items()]
+
+    def restore(self, kept: list[list[Any]]) -> None:
+        for index, points in kept:
+            self.points[index] = [EmergencePoint(**point) for point in points]
 
 
 def observe(step: int, models: Sequence[Model], pairs: Pairs, batch_documents: int) -> list[list[EmergencePoint]]:

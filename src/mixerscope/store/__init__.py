@@ -1,5 +1,6 @@
 """Run folders: plain files that survive a kill and can be read in ten years."""
 
+from mixerscope.store.checkpoints import CheckpointFolder
 from mixerscope.store.files import (
     claim,
     make_folder,
@@ -13,6 +14,7 @@ from mixerscope.store.files import (
 from mixerscope.store.folder import RunFolder, Seal, SealedFolder, StageFolder, find_all_runs, find_runs
 
 __all__ = [
+    "CheckpointFolder",
     "RunFolder",
     "Seal",
     "SealedFolder",

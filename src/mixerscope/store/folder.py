@@ -90,15 +90,20 @@ class SealedFolder:
         """Of a stage: the id of the run in whose folder it lies."""
         return ""
 
-    def begin(self, names: Iterable[str]) -> None:
-        """Makes the folder ready for files of these names. What an interrupted call left is removed, nothing else."""
+    def check_free(self, names: Iterable[str]) -> set[str]:
+        """Refuses a folder that cannot be written to, or in which files of others have these names; gives ours."""
         make_folder(self.path)
-        names = [*names, Seal.file]
         ours = self._left_behind()
-        for name in names:
+        for name in (*names, Seal.file):
             path = self.path / name
             if (path.exists() or path.is_symlink()) and name not in ours:
                 raise UserError(f"{path} is in the way and was not written by mixerscope; move it away")
+        return ours
+
+    def begin(self, names: Iterable[str]) -> None:
+        """Makes the folder ready for files of these names. What an interrupted call left is removed, nothing else."""
+        names = [*names, Seal.file]
+        ours = self.check_free(names)
         write_bytes(self.path / WRITING, json.dumps(sorted({*names, *ours})).encode())
         (self.path / Seal.file).unlink(missing_ok=True)  # first, so that a kill leaves no seal on what is half gone
         for name in ours:

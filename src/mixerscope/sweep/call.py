@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mixerscope.errors import FAILED, FINE, UserError
+from mixerscope.signals import heeded
 
 if TYPE_CHECKING:
     from mixerscope.sweep.execute import Listener
@@ -56,6 +57,10 @@ class Call:
     compile: bool = field(
         default=False,
         metadata=_help("Pass training steps through torch.compile: on a GPU twice the speed, after half a minute."),
+    )
+    checkpoint_every: float = field(
+        default=60.0,
+        metadata=_help("Seconds between two checkpoints of a training, which is what a kill loses at most."),
     )
     in_flight: int | None = field(
         default=None, metadata=_help("Cohorts at once; 4 on a GPU and 1 on a CPU unless you say otherwise.")
@@ -108,7 +113,9 @@ def carry_out(
     from mixerscope.sweep.table import read_rows
     from mixerscope.sweep.text import Lines, outcome_lines, plan_lines
 
-    machine = (Imagined if call.dry_run else Machine)(call.device, call.threads, call.kernels, call.compile)
+    machine = (Imagined if call.dry_run else Machine)(
+        call.device, call.threads, call.kernels, call.compile, checkpoint_seconds=call.checkpoint_every
+    )
     _check_pack(call.pack)
     use_all(call.use)
     plan = make_plan(
@@ -123,7 +130,7 @@ def carry_out(
     if call.dry_run:
         _print(plan_lines(plan))
         return FINE
-    with following(plan) if following else nullcontext(Lines()) as listener:
+    with heeded(), following(plan) if following else nullcontext(Lines()) as listener:
         outcome = execute(
             plan, call.out, machine, stop_after=call.stop_after, keep_weights=call.keep_weights, listener=listener
         )

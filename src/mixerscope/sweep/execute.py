@@ -17,10 +17,12 @@ import torch
 
 from mixerscope import runs
 from mixerscope.artifacts import Timing
-from mixerscope.errors import UserError
+from mixerscope.checkpoints import is_begun
+from mixerscope.errors import Interrupted, UserError
 from mixerscope.machine import Machine, torch_threads
 from mixerscope.progress import Cancelled, Stop
 from mixerscope.results import load_run, run_folder
+from mixerscope.signals import received
 from mixerscope.store import make_folder
 from mixerscope.sweep.ahead import Ahead, compiles_ahead
 from mixerscope.sweep.cohorts import Cohort
@@ -34,7 +36,7 @@ MEMORY_SHARE = 0.85
 TURN = 0.0005
 """Seconds that a thread may keep the others waiting for Python; a graph of small models takes some milliseconds."""
 LOOKED_EVERY = 0.5
-"""Seconds between two looks for a cohort to start, while there is room for one."""
+"""Seconds between two looks for a cohort to start, or a signal to end."""
 MOST_COMPILING = 12
 """Processes that compile ahead: each takes gigabytes, and some of the GPU's memory, however many cores there are."""
 
@@ -82,7 +84,7 @@ def execute(
 ) -> SweepOutcome:
     """Runs all jobs of a plan, as far as `stop_after` seconds allow. A cohort that fails does not stop the others.
 
-    After an interrupt (Ctrl-C) cohorts in flight are given up, finished runs are kept, and the interrupt goes on.
+    After an interrupt cohorts in flight are put down where they are, finished runs are kept, and the interrupt goes on.
     """
     if stop_after is not None and not stop_after > 0:
         raise UserError(f"stop_after = {stop_after:g} should be a positive number of seconds")
@@ -152,11 +154,12 @@ class _Executor:
             while True:
                 while len(self.threads) < self.plan.in_flight and (pick := self._next()) is not None:
                     self._start(*pick)
-                room = self.waiting and len(self.threads) < self.plan.in_flight
+                if (interrupted := received()) is not None:
+                    raise interrupted
                 if not self.threads and not any(self.forecast.fits(cohort) for _, cohort in self.waiting):
                     break
                 with suppress(queue.Empty):  # what has no room now may have some soon: compiled, or others faster
-                    self._record(*self.ended.get(timeout=LOOKED_EVERY if room else None))
+                    self._record(*self.ended.get(timeout=LOOKED_EVERY))
         except BaseException:
             self._give_up()
             raise
@@ -202,6 +205,7 @@ class _Executor:
         if self.ahead is not None and cohort.id in self.ahead.failures:
             self.listener.remark(f"{cohort} is compiled where it is trained: {self.ahead.failures[cohort.id]}")
         running = self.forecast.started(cohort)
+        running.resumed = not cohort.trained and is_begun(cohort.runs, self.root)
         thread = threading.Thread(target=self._work, args=(job, running), name=str(cohort), daemon=True)
         self.threads[cohort.id] = (job, thread)
         thread.start()
@@ -211,7 +215,7 @@ class _Executor:
         del self.threads[cohort.id]
         row = self._row(job, running, ending, reason)
         self.outcome.cohorts.append(row)
-        if row.ending == "out of time":
+        if row.ending == "out of time" and not running.resumed:
             self.outcome.left.append(cohort)
         if row.alone_s is not None:
             self.plan.estimator.calibration.add(Timed(row.architecture, row.expected_s, row.alone_s))
@@ -240,6 +244,8 @@ class _Executor:
         except Cancelled as cancelled:
             ending = "out of time" if isinstance(cancelled.stop, OutOfTime) else "interrupted"
             reason = cancelled.stop.reason
+        except Interrupted as error:
+            ending, reason = "interrupted", error.number.name
         except BaseException as error:  # noqa: BLE001 - recorded and reported; the other cohorts go on
             where = traceback.extract_tb(error.__traceback__)[-1]
             reason = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
@@ -265,7 +271,7 @@ class _Executor:
         alone = None
         build, train, rate = running.seconds["build"], running.seconds["train"], None
         if ending == "finished" and not cohort.trained:
-            alone = running.work
+            alone = None if running.resumed else running.work
             build, train, rate = _timed([run_folder(run, self.root).path for run in cohort.runs])
         elif running.stage == "train" and (rate := running.rate()) is not None and ending == "out of time":
             # As if all of training went on like this; it is nearly all there is.

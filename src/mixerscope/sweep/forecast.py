@@ -39,6 +39,8 @@ class Running:
     """Spent so far, by what it was spent in: `build`, `train` and the names of stages."""
     work: float = 0.0
     """Seconds it would have taken so far with the machine to itself."""
+    resumed: bool = False
+    """Whether an earlier call did a part of it, which is then not in these times."""
     stage_began: float = 0.0
     samples: deque[tuple[float, int]] = field(default_factory=deque)
 

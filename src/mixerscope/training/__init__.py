@@ -1,9 +1,9 @@
 """One trainer, for one model or many at once."""
 
+from mixerscope.training.kept import Keeper, Kept, Member
 from mixerscope.training.objective import Answer, Objective, answer_correct, answer_likelihood, cross_entropy
 from mixerscope.training.schedule import log_spaced
 from mixerscope.training.trainer import (
-    Member,
     Observer,
     Progress,
     check_stackable,
@@ -13,6 +13,8 @@ from mixerscope.training.trainer import (
 
 __all__ = [
     "Answer",
+    "Keeper",
+    "Kept",
     "Member",
     "Objective",
     "Observer",

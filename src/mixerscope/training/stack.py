@@ -7,7 +7,7 @@ device, so that it needs nothing from the host: on a GPU it is captured as a CUD
 import math
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import torch
@@ -168,6 +168,18 @@ class Stack:
         self.padding = self.padding[slots]
         self._graphs = {}
 
+    def state(self) -> dict[str, Tensor]:
+        """What training has changed, by name: the tensors themselves."""
+        return {"flat": self.flat, "first": self.first, "second": self.second, "loss_sum": self.loss_sum}
+
+    def load(self, state: Mapping[str, Tensor], done: int) -> None:
+        """Goes on from a `state` after so many steps. Memory stays where it is: captured steps know its address."""
+        with torch.no_grad():
+            for name, tensor in self.state().items():
+                tensor.copy_(state[name])
+            self.counter.fill_(done)
+        self.done = done
+
     def _views(self) -> dict[str, Tensor]:
         """Each parameter [k, ...] as a view into the rows."""
         parts = self.flat.split([*(shape.numel() for shape in self.shapes.values()), self.unused], 1)
@@ -265,7 +277,7 @@ class Stack:
 
     def _warm_up(self, length: int, steps: int) -> None:
         """What is to be captured, a few times. It trains, so what it changed is put back."""
-        state = [self.flat, self.first, self.second, self.counter, self.loss_sum]
+        state = [*self.state().values(), self.counter]
         before = [tensor.clone() for tensor in state]
         # The batches that come next may be longer; and the first of all may be trained on with a rate of zero, which
         # would hide a wrong update from those who compare.

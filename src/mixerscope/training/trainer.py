@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -19,40 +19,21 @@ from torch import Tensor
 
 from mixerscope import kernels
 from mixerscope.artifacts.training import Evaluation, Outcome
-from mixerscope.errors import UserError
+from mixerscope.errors import Interrupted, UserError
 from mixerscope.machine import CPU, Machine, matmuls
 from mixerscope.model import build_model
+from mixerscope.progress import Cancelled
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec, TrainSpec
 from mixerscope.tasks import Batch
 from mixerscope.training.batches import Batches, Documents
+from mixerscope.training.kept import Keeper, Kept, Member, Point
 from mixerscope.training.memory import fitting
 from mixerscope.training.objective import Answer, answer_correct, answer_likelihood
 from mixerscope.training.stack import Stack
 
 LENGTHS = {"cpu": 1, "cuda": 4}
 """What lengths of batches are multiples of: the faster kernels for products of matrices ask for rows of 16 bytes."""
-
-
-@dataclass
-class Member:
-    """One model of a cohort: where it started and what became of it."""
-
-    spec: RunSpec
-    outcome: Outcome | None = None
-    steps: int = 0
-    weights: dict[str, Tensor] = field(default_factory=dict)
-    history: list[Evaluation] = field(default_factory=list)
-    data_sha256: str = ""
-    """Of the training documents, which all members share."""
-    build_seconds: float = 0.0
-    """Of the member's stack: making documents and models, compiling, capturing."""
-    train_seconds: float = 0.0
-    """Of the member's stack: steps and evaluations."""
-    stack_size: int = 0
-    """Members of its stack at the start: the cohort, or a part of it where that did not fit."""
-    stack_steps: int = 0
-    """Of the member's stack: more than its own where it left early."""
 
 
 Progress = Callable[[int, list[Member]], None]
@@ -86,33 +67,57 @@ def train_cohort(
     observer: Observer | None = None,
     machine: Machine = CPU,
     dtype: torch.dtype | None = None,
+    keeper: Keeper | None = None,
+    start: Kept | None = None,
 ) -> list[Member]:
     """Trains all members and returns them with their final weights and learning curves.
 
-    `dtype` is for checks in float64; left out, it is what the specs' precision says.
+    `dtype` is for checks in float64; left out, it is what the specs' precision says. `keeper` is given where training
+    stands whenever it is due, and when `progress` ends it by raising `Cancelled` or `Interrupted`; with that as `start`
+    training goes on, and ends with the same bits.
     """
     check_stackable(specs)
-    members = [Member(spec) for spec in specs]
     with _settings(specs[0], machine):
-        trained = 0
-        waiting = fitting(list(range(len(specs))), specs[0], machine)
+        if start is None:
+            start = Kept([Member(spec) for spec in specs], fitting(list(range(len(specs))), specs[0], machine))
+        members, waiting, point = start.members, list(start.waiting), start.point
         while waiting:
-            part = waiting.pop(0)
+            part = waiting[0]
+            trained = len(specs) - sum(map(len, waiting))
 
             def seen(done: int, members: list[Member], before: int = trained, size: int = len(part)) -> None:
                 if progress is not None:  # parts one after the other count as one training
                     progress((before * specs[0].train.steps + size * done) // len(specs), members)
 
             try:
-                _train_stack(part, members, seen, observer, machine, dtype)
-                trained += len(part)
+                _train_stack(part, members, seen, observer, machine, dtype, _Keeping(keeper, members, waiting), point)
+                waiting.pop(0)
             except _NoRoom:
+                if point is not None:
+                    raise UserError("the GPU has less room than when this training began; try again later") from None
                 if len(part) == 1:
                     raise UserError("one model alone does not fit on the GPU; make train.batch_size smaller") from None
-                waiting = [part[: len(part) // 2], part[len(part) // 2 :], *waiting]
+                waiting[:1] = [part[: len(part) // 2], part[len(part) // 2 :]]
+            point = None
             if not members[part[0]].outcome:
                 gc.collect()  # torch may hold frames that hold what found no room
     return members
+
+
+@dataclass(frozen=True)
+class _Keeping:
+    """A keeper, and the part of what it keeps that is not the present stack's."""
+
+    keeper: Keeper | None
+    members: list[Member]
+    waiting: list[list[int]]
+
+    def due(self) -> bool:
+        return self.keeper is not None and self.keeper.due()
+
+    def keep(self, point: Point) -> None:
+        if self.keeper is not None:
+            self.keeper.keep(Kept(self.members, self.waiting, point))
 
 
 class _NoRoom(Exception):
@@ -159,6 +164,8 @@ def _train_stack(
     observer: Observer | None,
     machine: Machine,
     dtype: torch.dtype | None,
+    keeping: _Keeping,
+    point: Point | None,
 ) -> None:
     started = time.perf_counter()
     specs = [members[index].spec for index in part]
@@ -166,16 +173,18 @@ def _train_stack(
     dev = Documents.of(_documents(specs[0], "dev"), torch.device(machine.device))
     try:
         stack = _stack(specs, data, machine, dtype)
+        trainer = _Trainer(members, part, stack, dev, specs[0].train)
+        if point is not None:
+            trainer.restore(point)  # before anything is captured, which is done with the memory that is then there
         stack.build()
     except torch.OutOfMemoryError as error:
         raise _NoRoom from error
-    built = time.perf_counter()
-    _Trainer(members, part, stack, dev, specs[0].train).run(progress, observer)
-    ended = time.perf_counter()
+    trainer.built(time.perf_counter() - started)
+    trainer.run(progress, observer, keeping)
     for index in part:
         members[index].data_sha256 = data.sha256()
-        members[index].build_seconds = built - started
-        members[index].train_seconds = ended - built
+        members[index].build_seconds = trainer.build_seconds
+        members[index].train_seconds = trainer.train_seconds
         members[index].stack_steps = stack.done
         members[index].stack_size = len(part)
 
@@ -187,27 +196,60 @@ class _Trainer:
         self.members, self.stack, self.dev, self.train = members, stack, dev, train
         self.slots = dict(enumerate(part))
         """Which member is in which slot of the stack; without those that are done."""
-        self.losses_since = 0
+        self.losses_since = self.done = 0
+        self.build_seconds = self.before = 0.0
+        """To build, and to train before this call, if there was one."""
+        self.began = time.perf_counter()
 
-    def run(self, progress: Progress, observer: Observer | None) -> None:
+    @property
+    def train_seconds(self) -> float:
+        return self.before + time.perf_counter() - self.began
+
+    def built(self, seconds: float) -> None:
+        self.build_seconds += seconds
+        self.began = time.perf_counter()
+
+    def point(self) -> Point:
+        """Where the stack stands: copies of its tensors on the CPU, for which a GPU's work is waited for."""
+        own = {name: tensor.to("cpu", copy=True) for name, tensor in self.stack.state().items()}
+        return Point(self.done, self.losses_since, dict(self.slots), self.build_seconds, self.train_seconds, own)
+
+    def restore(self, point: Point) -> None:
+        """Puts the stack, as it was when it was new, where it stood."""
+        if len(point.tensors["flat"]) < len(self.stack.flat):
+            numbers = {member: slot for slot, member in self.slots.items()}
+            self.stack.keep([numbers[member] for member in point.slots.values()])
+        self.stack.load(point.tensors, point.done)
+        self.slots, self.losses_since, self.done = dict(point.slots), point.losses_since, point.done
+        self.build_seconds, self.before = point.build_seconds, point.train_seconds
+
+    def run(self, progress: Progress, observer: Observer | None, keeping: _Keeping) -> None:
         looks = set(observer.steps) if observer is not None else set()
-        done = 0
-        self._show(done, observer)
-        self._evaluate(done)
-        while done < self.train.steps and self.slots:
+        if not self.done:
+            self._show(observer)
+            self._evaluate()
+        while self.done < self.train.steps and self.slots:
+            done = self.done
             evaluation = min(self.train.steps, (done // self.train.eval_every + 1) * self.train.eval_every)
             until = min([evaluation, done + self.stack.steps_at_once, *(step for step in looks if step > done)])
             self.stack.advance(until - done)
             self.losses_since += until - done
-            done = until
-            self._show(done, observer)
-            if done == evaluation:
-                self._evaluate(done)
-            progress(done, self.members)
+            self.done = until
+            self._show(observer)
+            if until == evaluation:
+                self._evaluate()
+            try:
+                progress(until, self.members)
+            except (Cancelled, Interrupted):
+                keeping.keep(self.point())
+                raise
+            if keeping.due():
+                keeping.keep(self.point())
         for slot in list(self.slots):
             self._close(slot, "finished", self.train.steps)
 
-    def _evaluate(self, done: int) -> None:
+    def _evaluate(self) -> None:
+        done = self.done
         logits = self.stack.logits(self.dev.tokens, self.dev.read)
         targets = self.dev.targets.expand(logits.shape[:-1])
         accuracy = answer_correct(logits, targets).double().mean((1, 2)).tolist()
@@ -234,6 +276,6 @@ class _Trainer:
         member.outcome, member.steps = outcome, steps
         member.weights = self.stack.weights(slot)
 
-    def _show(self, done: int, observer: Observer | None) -> None:
-        if observer is not None and done in observer.steps:
-            observer.look(done, {index: self.stack.weights(slot) for slot, index in self.slots.items()})
+    def _show(self, observer: Observer | None) -> None:
+        if observer is not None and self.done in observer.steps:
+            observer.look(self.done, {index: self.stack.weights(slot) for slot, index in self.slots.items()})

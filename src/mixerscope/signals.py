@@ -1,0 +1,79 @@
+"""Signals that ask a process to end: noted, so that work can be put down between two steps, within seconds.
+
+A thread of its own waits for them, since the main one may be deep in a long operation. Whoever tells of progress asks
+`received`; a process that has not ended after `GRACE` seconds is ended where it stands, which loses no finished file.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mixerscope.errors import Interrupted, complain
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+GRACE = 8.0
+"""Seconds: those who send signals often kill after ten."""
+OVER = b"\0"
+SHOW_CURSOR = "\x1b[?25h"
+"""Those who draw bars on a terminal hide the cursor, and could not show it again."""
+
+_noted: list[signal.Signals] = []
+
+
+def received() -> Interrupted | None:
+    """What to raise if this process was asked to end, else None."""
+    return Interrupted(_noted[0]) if _noted else None
+
+
+@contextmanager
+def heeded() -> Iterator[None]:
+    """While open, signals are noted and not acted upon, but for those that were ignored. Main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    over = threading.Event()
+    thread = threading.Thread(target=_listen, args=(reader, over), name="signals", daemon=True)
+    before = {one: handler for one in SIGNALS if (handler := signal.getsignal(one)) != signal.SIG_IGN}
+    woken = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for one in before:
+        signal.signal(one, lambda number, frame: None)
+    thread.start()
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        signal.set_wakeup_fd(woken)
+        over.set()
+        os.write(writer, OVER)
+        thread.join()
+        os.close(reader)
+        os.close(writer)
+        _noted.clear()
+
+
+def _listen(reader: int, over: threading.Event) -> None:
+    while (byte := os.read(reader, 1)) != OVER:
+        if byte[0] not in SIGNALS:
+            continue
+        again = bool(_noted)
+        _noted.append(signal.Signals(byte[0]))
+        if again:
+            _end_now()  # somebody is in a hurry
+        threading.Thread(target=_see_to_the_end, args=(over,), name="grace", daemon=True).start()
+
+
+def _see_to_the_end(over: threading.Event) -> None:
+    if not over.wait(GRACE):
+        _end_now()
+
+
+def _end_now() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(SHOW_CURSOR)
+    os._exit(complain(Interrupted(_noted[0])))
