@@ -136,7 +136,8 @@ def test_making_a_run_afresh_breaks_its_seals_before_anything_else(tmp_path, mon
     unlink = type(result.folder.path).unlink
 
     def interrupted(path, missing_ok: bool = False) -> None:
-        removed.append(path.name)
+        if path.parent.parent.name != ".mixerscope":
+            removed.append(path.name)
         if len(removed) == 2:
             raise KeyboardInterrupt
         unlink(path, missing_ok=missing_ok)

@@ -33,6 +33,13 @@ class CorruptFile(MixerscopeError):
     """A file whose bytes are not the ones that were written."""
 
 
+class Held(UserError):
+    """Another process is making this run."""
+
+    def __init__(self, name: str, holder: str) -> None:
+        super().__init__(f"{name} is being made by {holder}")
+
+
 class Interrupted(MixerscopeError):
     """A signal asked the process to end."""
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mixerscope.errors import MixerscopeError
-from mixerscope.signals import received
+from mixerscope.signals import refuse_signals
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,7 @@ def told(progress: Progress | bool, label: str) -> Iterator[Callable[[str, int, 
     listener = progress if callable(progress) else lines
 
     def tell(stage: str, done: int, total: int, note: str) -> None:
-        if (interrupted := received()) is not None:
-            raise interrupted
+        refuse_signals()
         answer = listener(stage, done, total, note) if progress else None
         if isinstance(answer, Stop):
             raise Cancelled(answer)

@@ -5,6 +5,7 @@ Nothing here knows what a stage does: a stage gets trained models and gives arti
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,10 +32,11 @@ from mixerscope.progress import Progress, told
 from mixerscope.provenance import provenance
 from mixerscope.results import RunResult, StageResult, load_run, run_folder
 from mixerscope.runnable import check_runnable
+from mixerscope.signals import refuse_signals
 from mixerscope.spec import RunSpec, id_of, parse, read_by, stage_identity
 from mixerscope.stages import Done, Impossible, Result, Stage, Trained
 from mixerscope.stages.looking import Looking
-from mixerscope.store import RunFolder, StageFolder
+from mixerscope.store import Locks, RunFolder, StageFolder, locked
 from mixerscope.training import Member, check_stackable, train_cohort
 
 A = TypeVar("A", bound=Artifact)
@@ -50,18 +52,20 @@ def run(
     progress: Progress | bool = True,
     fresh: bool = False,
     machine: Machine = CPU,
+    wait: bool = True,
 ) -> RunResult:
     """The finished run of a spec below `root`: what is there is loaded, what is missing is made.
 
     `spec` may be a `RunSpec` or the same as a dict. How far it is, is told on stderr; `progress=False` keeps it quiet,
-    a function is told in their place. `machine` says where it is computed: `Machine("cuda")`. The result has `status`,
-    `curve`, `scores`, `effects`, `verdicts`, `model()` and more:
+    a function is told in their place. `machine` says where it is computed: `Machine("cuda")`. A run that another
+    process is making is waited for, unless `wait` is False. The result has `status`, `curve`, `scores`, `effects`,
+    `verdicts`, `model()` and more:
 
         result = run(preset("small", "ar", "mamba"), "runs")
         print(result.verdicts["key"].sentence())
     """
     one: RunSpec = spec if isinstance(spec, RunSpec) else parse(RunSpec, spec)
-    return run_cohort([one], root, progress, machine, fresh=fresh)[0]
+    return run_cohort([one], root, progress, machine, fresh=fresh, wait=wait)[0]
 
 
 def run_cohort(
@@ -71,28 +75,32 @@ def run_cohort(
     machine: Machine = CPU,
     keep_weights: bool = True,
     fresh: bool = False,
+    wait: bool = True,
+    locks: Locks | None = None,
 ) -> list[RunResult]:
     """The finished runs of specs that can be stacked, in their order; what is missing is made, for all at once.
 
     Each run gets the folder it would get alone. Without `keep_weights` the weights are dropped once all stages are
-    done, so the folders hold every result but no model.
+    done, so the folders hold every result but no model. Runs that another process is making are waited for; without
+    `wait`, `Held` is raised. Whoever holds their locks already gives them as `locks`.
     """
     check_stackable(list(specs))
     check_runnable(specs[0])  # the others differ in what decides nothing here
     each_once = {run_folder(spec, Path(root)).path: spec for spec in specs}
-    missing = [spec for spec in each_once.values() if fresh or not is_finished(spec, Path(root))]
-    if missing:
-        precision = specs[0].train.precision
-        # Stages too: beside a cohort that trains in TF32 they could not be computed in any other precision.
-        with (
-            told(progress, specs[0].model.architecture) as tell,
-            torch_threads(machine.threads),
-            matmuls(precision),
-            kernels.switched(machine.kernels),
-        ):
-            _Making(missing, Path(root), tell, machine).make(fresh, keep_weights)
-    for path in each_once:
-        RunFolder(path).settle(Weights, keep_weights)  # a kill may have come before that
+
+    def missing() -> list[RunSpec]:
+        return [spec for spec in each_once.values() if fresh or not is_finished(spec, Path(root))]
+
+    # A kill may have come before weights were dropped.
+    wanted = [*missing(), *(spec for path, spec in each_once.items() if RunFolder(path).is_passing(Weights))]
+    if wanted:
+        names = [run_folder(spec, Path(root)).path.name for spec in wanted]
+        holding = nullcontext(locks) if locks is not None else locked(Path(root), names, wait, refuse_signals)
+        with told(progress, specs[0].model.architecture) as tell, holding as held:
+            if left := missing():  # another process may have made some while they were waited for
+                _Making(left, Path(root), tell, machine, held).make(fresh, keep_weights)
+            for spec in wanted:
+                run_folder(spec, Path(root)).settle(Weights, keep_weights)
     return [load_run(path, stages=spec) for path, spec in ((run_folder(s, Path(root)).path, s) for s in specs)]
 
 
@@ -144,12 +152,20 @@ class _Member:
 class _Making:
     """Some runs in the making: trained as one cohort, then taken through every stage together."""
 
-    def __init__(self, specs: Sequence[RunSpec], root: Path, tell: Callable[..., None], machine: Machine) -> None:
+    def __init__(
+        self, specs: Sequence[RunSpec], root: Path, tell: Callable[..., None], machine: Machine, locks: Locks
+    ) -> None:
         self.members = [_Member(spec, run_folder(spec, root)) for spec in specs]
         self.first = specs[0]  # speaks for all where they do not differ
-        self.root, self.tell, self.machine = root, tell, machine
+        self.root, self.tell, self.machine, self.locks = root, tell, machine, locks
 
     def make(self, fresh: bool, keep_weights: bool) -> None:
+        # Stages too: beside a cohort that trains in TF32 they could not be computed in any other precision.
+        precision = matmuls(self.first.train.precision)
+        with torch_threads(self.machine.threads), precision, kernels.switched(self.machine.kernels):
+            self._make(fresh, keep_weights)
+
+    def _make(self, fresh: bool, keep_weights: bool) -> None:
         untrained = [member for member in self.members if fresh or not _is_there(member.folder)]
         known = {id(member) for member in untrained}
         for member in self.members:
@@ -161,8 +177,6 @@ class _Making:
         for name, stage in self.first.stages.items():
             if not stage.watches:
                 self._stage(name, stage, [member for member in self.members if member.lacks(name)])
-        for member in self.members:
-            member.folder.settle(Weights, keep_weights)
 
     def _refuse_watching(self, member: _Member) -> None:
         for name, stage in self.first.stages.items():
@@ -189,6 +203,7 @@ class _Making:
                 watched = looking.observer()
                 trained = train_cohort(specs, self._training, watched, self.machine, None, checkpoint, start)
                 checkpoint.keep_ended(trained)
+        self.locks.check()
         used = checkpoint.all_used()
         # From here on it is the checkpoint that a kill leaves: what was there before can go.
         for member in members:
@@ -276,6 +291,7 @@ class _Making:
         seconds: float,
         used: dict[str, str],
     ) -> None:
+        self.locks.check()
         precision = "tf32" if self.first.train.precision == "tf32" else "float32"
         for index, result in sorted(results.items()):
             member, folder = members[index], members[index].stage(name)
@@ -366,6 +382,8 @@ def redo(result: RunResult, name: str, stage: Stage, fresh: bool = False) -> Run
                 find=lambda _, needed, artifact: found_in(result.stages.get(needed), artifact),
             )
             [found] = checked_results(name, stage, stage.run(trained), 1)
-        begin_stage(folder, identity, stage, found)
-        close_stage(folder, identity, stage)
+        run = result.folder.path.resolve()
+        with locked(run.parent, [run.name], True, refuse_signals):
+            begin_stage(folder, identity, stage, found)
+            close_stage(folder, identity, stage)
     return RunResult(result.folder, {**{n: s.id for n, s in result.stages.items()}, name: id_of(identity)})

@@ -28,6 +28,12 @@ def received() -> Interrupted | None:
     return Interrupted(_noted[0]) if _noted else None
 
 
+def refuse_signals() -> None:
+    """Raises if this process was asked to end."""
+    if (interrupted := received()) is not None:
+        raise interrupted
+
+
 @contextmanager
 def heeded() -> Iterator[None]:
     """While open, signals are noted and not acted upon, but for those that were ignored. Main thread only."""

@@ -293,3 +293,19 @@ def test_lines_are_few(monkeypatch):
     assert len(said) == 3 + 1 + 1  # one every five seconds, and the end of each stage
     assert said[0] == "x: training 51/500, accuracy 3.0%, 10/s, 44 s left"
     assert said[3].startswith("x: training 200/500")
+
+
+def test_a_run_that_another_process_makes_is_refused_in_a_sentence_if_one_will_not_wait(cli, spec_file, tmp_path):
+    from mixerscope.cli.settings import make_spec, read_spec_file
+    from mixerscope.results import run_folder
+    from mixerscope.store import Locks
+
+    spec = make_spec(read_spec_file(spec_file()), [])
+    name = run_folder(spec, tmp_path).path.name
+    locks = Locks(tmp_path / "runs", [name])
+    locks.take()
+    code, out, err = cli("run", spec_file(), "--no-wait")
+    locks.release()
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].startswith(f"mixerscope: {name} is being made by process ")
+    assert list((tmp_path / "runs").iterdir()) == []

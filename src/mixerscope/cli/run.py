@@ -31,6 +31,7 @@ def run(
     kernels: Literal["auto", "plain"] = "auto",
     compile_: Annotated[bool, Parameter(name="--compile", negative=())] = False,
     checkpoint_every: float = 60.0,
+    no_wait: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Train one model, patch it and name its mechanism.
 
@@ -63,6 +64,8 @@ def run(
         Pass training steps through torch.compile: about twice the speed on a GPU, after half a minute.
     checkpoint_every
         Seconds between two checkpoints of the training, which is what a kill loses at most.
+    no_wait
+        Do not wait for a run that another process is making.
     """
     from mixerscope.cli.settings import make_spec
     from mixerscope.cli.verdicts import diverged, verdict_table
@@ -71,13 +74,16 @@ def run(
 
     machine = Machine(device, threads, kernels, compile_, checkpoint_seconds=checkpoint_every)
     use_all(use)
-    result = finished_run(make_spec(_base(spec, task, arch, preset), set_), out, fresh=fresh, machine=machine)
+    wanted = make_spec(_base(spec, task, arch, preset), set_)
+    result = finished_run(wanted, out, fresh=fresh, machine=machine, wait=not no_wait)
     results().print(verdict_table([result]))
     results().print(f"the run is in {result.folder.path}", markup=False, soft_wrap=True)
     return 1 if diverged(result) else 0
 
 
-def finished_run(spec: "RunSpec", out: Path, *, fresh: bool, machine: "Machine | None" = None) -> "RunResult":
+def finished_run(
+    spec: "RunSpec", out: Path, *, fresh: bool, machine: "Machine | None" = None, wait: bool = True
+) -> "RunResult":
     """The run of a spec: found with every file intact, or made while progress is shown."""
     from mixerscope.cli.progress import following
     from mixerscope.machine import CPU
@@ -96,7 +102,7 @@ def finished_run(spec: "RunSpec", out: Path, *, fresh: bool, machine: "Machine |
         make_folder(out)  # before anything is said: it may refuse
         remarks().print(cost(spec, machine), markup=False, soft_wrap=True)
     with heeded(), following(spec.model.architecture) as progress:
-        return run(spec, out, progress, fresh=fresh, machine=machine)
+        return run(spec, out, progress, fresh=fresh, machine=machine, wait=wait)
 
 
 def cost(spec: "RunSpec", machine: "Machine") -> str:

@@ -2,6 +2,7 @@
 
 from mixerscope.store.checkpoints import CheckpointFolder
 from mixerscope.store.files import (
+    append_jsonl,
     claim,
     make_folder,
     read_json,
@@ -9,24 +10,27 @@ from mixerscope.store.files import (
     sha256_of,
     write_bytes,
     write_json,
-    write_jsonl,
 )
 from mixerscope.store.folder import RunFolder, Seal, SealedFolder, StageFolder, find_all_runs, find_runs
+from mixerscope.store.locks import Locks, holders, locked
 
 __all__ = [
     "CheckpointFolder",
+    "Locks",
     "RunFolder",
     "Seal",
     "SealedFolder",
     "StageFolder",
+    "append_jsonl",
     "claim",
     "find_all_runs",
     "find_runs",
+    "holders",
+    "locked",
     "make_folder",
     "read_json",
     "read_jsonl",
     "sha256_of",
     "write_bytes",
     "write_json",
-    "write_jsonl",
 ]

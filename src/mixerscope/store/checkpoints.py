@@ -41,8 +41,13 @@ class CheckpointFolder:
             raise CorruptFile(f"{path}: {error}") from error
 
     def write(self, path: Path, checkpoint: Checkpoint) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, checkpoint.to_bytes())
+        data = checkpoint.to_bytes()
+        while True:
+            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                return write_bytes(path, data)
+            except FileNotFoundError:
+                continue  # whoever removed the last of theirs has just removed the folder
 
     def remove(self, path: Path) -> None:
         """Removes a checkpoint, halves of it that a kill left, and the folder with the last."""

@@ -5,7 +5,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,17 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
 
 
-def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    write_bytes(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode())
+def append_jsonl(path: Path, row: Mapping[str, Any]) -> None:
+    """Adds a row at the end; half of one that a kill left there is taken away. One writer at a time."""
+    with path.open("ab+") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+        file.write((json.dumps(row, allow_nan=False) + "\n").encode())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_json(path: Path) -> Any:
@@ -58,7 +67,8 @@ def read_json(path: Path) -> Any:
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        # What follows the last end of a line is half of a row that somebody is writing, or was.
+        return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CorruptFile(f"{path} is not JSON lines: {error}") from error
 

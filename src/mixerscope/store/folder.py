@@ -136,6 +136,10 @@ class SealedFolder:
         if not any(self.path.iterdir()):
             self.path.rmdir()
 
+    def is_passing(self, artifact: type[Artifact]) -> bool:
+        """Whether an artifact is marked as kept only until all stages are done."""
+        return (self.path / f"{PASSING}-{artifact.file}").is_file()
+
     def mark_passing(self, artifact: type[Artifact]) -> None:
         """Notes that an artifact is kept only until all stages are done."""
         write_bytes(self.path / f"{PASSING}-{artifact.file}", b"")

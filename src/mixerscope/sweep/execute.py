@@ -18,12 +18,12 @@ import torch
 from mixerscope import runs
 from mixerscope.artifacts import Timing
 from mixerscope.checkpoints import is_begun
-from mixerscope.errors import Interrupted, UserError
+from mixerscope.errors import Held, Interrupted, UserError
 from mixerscope.machine import Machine, torch_threads
 from mixerscope.progress import Cancelled, Stop
 from mixerscope.results import load_run, run_folder
-from mixerscope.signals import received
-from mixerscope.store import make_folder
+from mixerscope.signals import refuse_signals
+from mixerscope.store import Locks, make_folder
 from mixerscope.sweep.ahead import Ahead, compiles_ahead
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.sweep.cost import Timed
@@ -37,6 +37,8 @@ TURN = 0.0005
 """Seconds that a thread may keep the others waiting for Python; a graph of small models takes some milliseconds."""
 LOOKED_EVERY = 0.5
 """Seconds between two looks for a cohort to start, or a signal to end."""
+ASKED_EVERY = 5.0
+"""Seconds between two tries to take a cohort that another process is making."""
 MOST_COMPILING = 12
 """Processes that compile ahead: each takes gigabytes, and some of the GPU's memory, however many cores there are."""
 
@@ -65,6 +67,8 @@ class SweepOutcome:
 
     cohorts: list[CohortRow] = field(default_factory=list)
     jobs: list[JobRow] = field(default_factory=list)
+    elsewhere: list[Cohort] = field(default_factory=list)
+    """Made by other processes in the meantime."""
     left: list[Cohort] = field(default_factory=list)
     """For the next call: there was no time."""
 
@@ -119,6 +123,10 @@ class _Executor:
         self.ended: queue.Queue[tuple[Job, Running, Ending, str]] = queue.Queue()
         self.waiting: list[tuple[Job, Cohort]] = []
         self.threads: dict[str, tuple[Job, threading.Thread]] = {}
+        self.locks: dict[str, Locks] = {}
+        """By cohort in flight."""
+        self.held: dict[str, float] = {}
+        """By cohort that another process is making: when to ask again."""
         self.begun: Counter[int] = Counter()
         """Of jobs that have not ended: how many cohorts were started."""
         self.since = time.monotonic()
@@ -154,8 +162,7 @@ class _Executor:
             while True:
                 while len(self.threads) < self.plan.in_flight and (pick := self._next()) is not None:
                     self._start(*pick)
-                if (interrupted := received()) is not None:
-                    raise interrupted
+                refuse_signals()
                 if not self.threads and not any(self.forecast.fits(cohort) for _, cohort in self.waiting):
                     break
                 with suppress(queue.Empty):  # what has no room now may have some soon: compiled, or others faster
@@ -164,6 +171,8 @@ class _Executor:
             self._give_up()
             raise
         finally:
+            for locks in list(self.locks.values()):
+                locks.release()
             self.outcome.left += [cohort for _, cohort in self.waiting]
             for job in jobs:
                 if self.begun[job.number]:
@@ -187,12 +196,34 @@ class _Executor:
             self._record(*self.ended.get())
 
     def _next(self) -> tuple[Job, Cohort] | None:
-        """Takes the slowest cohort that is compiled and can still be finished out of `waiting`."""
-        for pick in self.waiting:
-            if self._is_compiled(pick[1]) and self.forecast.fits(pick[1]):
+        """Takes the slowest cohort that is compiled, can still be finished, and is nobody else's, out of `waiting`."""
+        for pick in list(self.waiting):
+            if self._is_compiled(pick[1]) and self.forecast.fits(pick[1]) and self._lock(pick[1]):
                 self.waiting.remove(pick)
-                return pick
+                if any(not runs.is_finished(run, self.root) for run in pick[1].runs):
+                    return pick
+                self._unlock(pick[1])
+                self.outcome.elsewhere.append(pick[1])
+                self.listener.remark(f"{pick[1]}: made by another process")
         return None
+
+    def _lock(self, cohort: Cohort) -> bool:
+        """Whether the runs of a cohort are this process's to make; sweeps in one folder share the work so."""
+        if time.monotonic() < self.held.get(cohort.id, 0.0):
+            return False
+        locks = Locks(self.root, [run_folder(run, self.root).path.name for run in cohort.runs])
+        try:
+            locks.take()
+        except Held as held:
+            if cohort.id not in self.held:
+                self.listener.remark(f"{cohort}: {held}")
+            self.held[cohort.id] = time.monotonic() + ASKED_EVERY
+            return False
+        self.locks[cohort.id] = locks
+        return True
+
+    def _unlock(self, cohort: Cohort) -> None:
+        self.locks.pop(cohort.id).release()
 
     def _is_compiled(self, cohort: Cohort) -> bool:
         return self.ahead is None or cohort.trained or self.ahead.is_ready(cohort, wait=0)
@@ -239,7 +270,8 @@ class _Executor:
         reason = ""
         try:
             with self._own_stream():
-                runs.run_cohort(cohort.runs, self.root, progress, self.machine, self.keep_weights)
+                locks = self.locks[cohort.id]
+                runs.run_cohort(cohort.runs, self.root, progress, self.machine, self.keep_weights, False, False, locks)
             ending = "finished"
         except Cancelled as cancelled:
             ending = "out of time" if isinstance(cancelled.stop, OutOfTime) else "interrupted"
@@ -250,6 +282,7 @@ class _Executor:
             where = traceback.extract_tb(error.__traceback__)[-1]
             reason = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
         self.forecast.ended(running)
+        self._unlock(cohort)
         self.ended.put((job, running, ending, reason))
 
     @contextmanager
@@ -271,7 +304,7 @@ class _Executor:
         alone = None
         build, train, rate = running.seconds["build"], running.seconds["train"], None
         if ending == "finished" and not cohort.trained:
-            alone = None if running.resumed else running.work
+            alone = None if running.resumed or not train else running.work
             build, train, rate = _timed([run_folder(run, self.root).path for run in cohort.runs])
         elif running.stage == "train" and (rate := running.rate()) is not None and ending == "out of time":
             # As if all of training went on like this; it is nearly all there is.

@@ -1,6 +1,5 @@
 """The table of seconds: what each cohort and each job took, kept beside the runs and printed at the end."""
 
-import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +9,8 @@ import torch
 
 from mixerscope.errors import CorruptFile
 from mixerscope.machine import Machine
-from mixerscope.store import make_folder, read_jsonl, write_jsonl
+from mixerscope.signals import refuse_signals
+from mixerscope.store import append_jsonl, locked, make_folder, read_jsonl
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.sweep.cost import Timed
 
@@ -84,19 +84,17 @@ class JobRow:
 
 
 class SweepTable:
-    """The rows below a folder; none is ever changed. A kill at any moment leaves whole rows."""
+    """The rows below a folder; each is added, by whichever process, and none is ever changed."""
 
     def __init__(self, root: Path, conditions: Conditions) -> None:
-        self.path, self.conditions = root / NAME, conditions
-        self.rows = read_rows(root)
-        self._lock = threading.Lock()
+        self.root, self.conditions = root, conditions
+        read_rows(root)  # what is no table of ours is refused before anything is trained
 
     def add(self, row: CohortRow | JobRow) -> None:
         kind = "cohort" if isinstance(row, CohortRow) else "job"
-        with self._lock:
-            self.rows.append({"kind": kind, **asdict(row), **asdict(self.conditions)})
-            make_folder(self.path.parent)
-            write_jsonl(self.path, self.rows)
+        make_folder(self.root)
+        with locked(self.root, [NAME], True, refuse_signals):
+            append_jsonl(self.root / NAME, {"kind": kind, **asdict(row), **asdict(self.conditions)})
 
 
 def timed_rows(rows: Sequence[dict[str, Any]], conditions: Conditions) -> list[Timed]:
