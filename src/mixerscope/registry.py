@@ -225,6 +225,10 @@ TASKS = Registry(
             "mixerscope.tasks.selective_copy:SelectiveCopy",
             "copy the few symbols that are scattered among fillers",
         ),
+        "parity": ("mixerscope.tasks.words:Parity", "whether the ones so far are odd in number, at every position"),
+        "group": ("mixerscope.tasks.words:GroupWord", "the product of the group elements so far: S3, Z6, A5, S5, ..."),
+        "dyck": ("mixerscope.tasks.dyck:Dyck", "brackets of several types, nested up to a depth: which is innermost"),
+        "flip_flop": ("mixerscope.tasks.flip_flop:FlipFlop", "what was written last, among inputs to ignore"),
     },
 )
 STAGES = Registry(

@@ -7,7 +7,7 @@ from mixerscope.errors import UnknownName, UserError
 from mixerscope.registry import TASKS
 from mixerscope.tasks import ATR, UNSCORED
 from mixerscope.tasks.base import BOS, PAD
-from tests.tasks.every import BUILT_IN, PRESETS, generator, task_of
+from tests.tasks.every import BUILT_IN, PRESETS, STATES, generator, task_of
 
 every_preset = pytest.mark.parametrize(("name", "preset"), PRESETS)
 
@@ -37,11 +37,13 @@ def test_documents_are_what_they_say(name, preset):
     at, answer = one.answers()
     if "relation" not in one.roles:
         assert torch.equal(at, one.role("query"))
-    # The answer stands at the value, and nothing behind the scored position was needed to know it.
-    assert torch.equal(one.tokens.gather(1, one.role("value")[:, None])[:, 0], answer)
-    assert (one.role("value") < at).all()
+    if name not in STATES:
+        # The answer stands at the value, and nothing behind the scored position was needed to know it.
+        assert torch.equal(one.tokens.gather(1, one.role("value")[:, None])[:, 0], answer)
+        assert (one.role("value") < at).all()
     assert (targets[:, 0] != UNSCORED).all()
-    assert (positions[:, 0] >= batch.role("query")).all()
+    if name not in STATES:  # which ask all along; the role is the last of the questions
+        assert (positions[:, 0] >= batch.role("query")).all()
     assert {task.symbol(token) for token in range(task.vocab_size)} >= {"PAD", "BOS", "EOS"}
     assert len({task.symbol(token) for token in range(task.vocab_size)}) == task.vocab_size
 
@@ -63,6 +65,11 @@ def test_splits_are_disjoint_and_samples_distinct(name, preset):
         assert len(set(train)) > 0.7 * len(train)
         assert not set(train) & set(test) or not (task.disjoint or task.held_out)
         assert not set(train) & set(dev) or not task.disjoint
+        return
+    if name in STATES:  # 256 different documents are all there are of eight bits
+        assert not set(train) & set(test)
+        assert not set(train) & set(dev)
+        assert not set(dev) & set(test)
         return
     assert len(set(train)) == len(train)
     # There are 80 million different documents of the smallest task: twice 2000 of them may meet in one by chance.
@@ -88,7 +95,8 @@ def test_corrupt_can_be_made_to_change_the_answer(name, preset):
         possible = torch.stack(
             [task.answer_changes(task.corrupt(batch, slot, generator(seed))) for seed in range(20)]
         ).any(0)
-        assert possible.float().mean() > 0.6
+        # Brackets that are closed, and what is written over, leave nothing behind.
+        assert possible.float().mean() > (0.05 if name in STATES else 0.6)
         some = batch[possible]
         other = task.corrupt(some, slot, generator(10), change_answer=True)
         assert ((other.tokens != some.tokens).sum(1) == 1).all()
@@ -108,7 +116,7 @@ def test_change_answer_draws_again_where_the_plain_draw_does_not_suffice():
     assert task.answer_changes(task.corrupt(both, "key", generator(1), change_answer=True)).all()
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", sorted(set(BUILT_IN) - STATES))
 def test_corrupt_can_avoid_symbols_of_the_document(name):
     task = {
         "ar": TASKS.load("ar")(num_pairs=4, num_keys=8, num_values=8),

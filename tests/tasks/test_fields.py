@@ -7,7 +7,19 @@ from pydantic import ValidationError
 
 from mixerscope.errors import UserError
 from mixerscope.spec.base import parse
-from mixerscope.tasks import AR, ATR, MQAR, Grammar, GrammarRecipe, NGram, SelectiveCopy
+from mixerscope.tasks import (
+    AR,
+    ATR,
+    MQAR,
+    Dyck,
+    FlipFlop,
+    Grammar,
+    GrammarRecipe,
+    GroupWord,
+    NGram,
+    Parity,
+    SelectiveCopy,
+)
 from mixerscope.tasks.grammar import drawn_grammar
 from tests.tasks.every import BUILT_IN, generator
 
@@ -37,8 +49,26 @@ RECIPE = {
     "terminal_weight": 5.0,
     "seed": 1,
 }
+STATE = {
+    "length": ({}, 20),
+    "min_length": ({}, 10),
+    "curriculum": ({"min_length": 4}, 0.5),
+    "disjoint": ({}, False),
+    "only_last": ({}, True),
+}
 CHANGES = {
     AR: RECALL,
+    Parity: STATE,
+    GroupWord: STATE | {"group": ({}, "Z6"), "resets": ({}, 0.2), "ask": ({}, "sign")},
+    FlipFlop: STATE | {"symbols": ({}, 3), "ignored": ({}, 0.5)},
+    Dyck: STATE
+    | {
+        "types": ({}, 2),
+        "depth": ({}, 3),
+        "ask": ({}, "next"),
+        "noop": ({}, 0.2),
+        "after_close": ({}, True),
+    },
     MQAR: RECALL | {"length": ({}, 50), "power": ({}, 1.0)},
     NGram: {"n": ({}, 3), "length": ({}, 30), "num_symbols": ({}, 9)},
     SelectiveCopy: {
@@ -115,6 +145,16 @@ FOUR_ZEROS = ONE_STRING.changed(bodies=(((0, 0, 0, 0),),))
         (NGram, {"n": 40, "num_symbols": 100}, "too many contexts"),
         (SelectiveCopy, {"num_copied": 9, "length": 8}, "no room in length = 8"),
         (SelectiveCopy, {"num_copied": 4, "num_queries": 4}, "must be below num_copied"),
+        (Parity, {"length": 3}, "greater than or equal to 4"),
+        (Parity, {"min_length": 16}, "min_length = 16 must be below length = 16"),
+        (Parity, {"curriculum": 0.5}, "curriculum has no use without min_length"),
+        (GroupWord, {"group": "S9"}, "no group is called 'S9'"),
+        (GroupWord, {"group": "Z1"}, "one element"),
+        (GroupWord, {"group": "Z500"}, "500 elements is too large"),
+        (GroupWord, {"group": "A5", "ask": "sign"}, "of A5 can be asked state"),
+        (Dyck, {"types": 8, "depth": 10}, "stacks; at most 50,000"),
+        (Dyck, {"types": 1}, "no top to tell apart"),
+        (FlipFlop, {"ignored": 1.0}, "less than 1"),
         (ATR, {"relations": ()}, "at least one relation"),
         (ATR, {"relations": ("parent", "parent")}, "none twice"),
         (ATR, {"relations": ("uncle",)}, "no relation named 'uncle'"),
@@ -191,7 +231,34 @@ RECALL_FIELDS = {
     "num_fillers": st.integers(0, 3),
     "held_out": st.sampled_from([0.0, 0.3]),
 }
+STATE_FIELDS = {
+    "length": st.integers(4, 24),
+    "min_length": st.none() | st.integers(2, 20),
+    "curriculum": st.sampled_from([0.0, 0.5, 1.0]),
+    "disjoint": st.booleans(),
+    "only_last": st.booleans(),
+}
 STRATEGIES = {
+    Parity: st.fixed_dictionaries(STATE_FIELDS),
+    GroupWord: st.fixed_dictionaries(
+        STATE_FIELDS
+        | {
+            "group": st.sampled_from(["S3", "A4", "Z6", "Z2xZ3", "Z1"]),
+            "resets": st.sampled_from([0.0, 0.2]),
+            "ask": st.sampled_from(["state", "sign", "mod2", "part1"]),
+        }
+    ),
+    FlipFlop: st.fixed_dictionaries(STATE_FIELDS | {"symbols": st.integers(2, 5), "ignored": st.floats(0.1, 0.9)}),
+    Dyck: st.fixed_dictionaries(
+        STATE_FIELDS
+        | {
+            "types": st.integers(1, 4),
+            "depth": st.integers(1, 5),
+            "ask": st.sampled_from(["top", "depth", "next"]),
+            "noop": st.sampled_from([0.0, 0.3]),
+            "after_close": st.booleans(),
+        }
+    ),
     AR: st.fixed_dictionaries(RECALL_FIELDS),
     MQAR: st.fixed_dictionaries(RECALL_FIELDS | {"length": st.integers(16, 60), "power": st.floats(0.05, 3.0)}),
     NGram: st.fixed_dictionaries(

@@ -21,11 +21,12 @@ class Guess:
 
 
 def guessing_baselines(
-    task: Task, *, seed: int = 0, fit: int = 10_000, score: int = 2_000, last: tuple[int, ...] = (1, 2, 3)
+    task: Task, *, seed: int = 0, fit: int = 10_000, score: int = 2_000, last: tuple[int, ...] | None = None
 ) -> list[Guess]:
     """The most frequent answer, the best fixed position, and a table from the last k tokens to their usual answer.
 
-    Rules are fitted to `fit` documents of the training split and scored on `score` of the test split.
+    Rules are fitted to `fit` documents of the training split and scored on `score` of the test split; `last` are the k,
+    the task's own `windows` if left out.
     """
     task = task.single_query()
     known = _asked(task, fit, seed, "train")
@@ -33,7 +34,7 @@ def guessing_baselines(
     usual = int(known[2].mode().values)
     guesses = [Guess("most frequent answer", f"always {task.symbol(usual)}", _share(new[2] == usual))]
     guesses.append(_best_position(known, new))
-    guesses.extend(_last_tokens(known, new, k, usual) for k in last)
+    guesses.extend(_last_tokens(known, new, k, usual) for k in (task.windows if last is None else last))
     return guesses
 
 
