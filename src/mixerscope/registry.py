@@ -238,6 +238,7 @@ STAGES = Registry(
         "prove": ("mixerscope.stages.prove:Prove", "puts the routes that patching proposes to the proof"),
         "judge": ("mixerscope.stages.judge:Judge", "names the route from stored effects and proofs"),
         "emergence": ("mixerscope.stages.emergence:Emergence", "patching at the block boundaries while training"),
+        "lengths": ("mixerscope.stages.lengths:EvaluateLengths", "accuracy by length and position, of tracked states"),
     },
 )
 OBJECTIVES = Registry(

@@ -9,7 +9,7 @@ from mixerscope.artifacts import Emergence, Scores, SelfTest, Verdicts
 from mixerscope.artifacts.effects import METRICS, SHARE, EffectTable
 from mixerscope.artifacts.proof import Proof
 from mixerscope.machine import CPU
-from mixerscope.model import Model
+from mixerscope.model import Model, build_model
 from mixerscope.planted.models import induction_transformer
 from mixerscope.planted.zoo import TASK
 from mixerscope.registry import MIXERS, STAGES, TASKS
@@ -72,6 +72,8 @@ def blurred_induction() -> Model:
 def stage_pins(name: str) -> Pinned:
     """What a stage finds; it also changes with the model, the documents and the stages before it."""
     stage = STAGES.load(name)
+    if name in STATE_STAGES:
+        return _tracking(name)
     found = {"patch": _patched, "prove": _proven, "judge": _judged, "emergence": _watched}[name]()
     needed = {f"stage {need}": STAGES.load(need).revision for need in (*stage.needs, *stage.may_need)}
     revisions = {
@@ -168,6 +170,37 @@ def _watched() -> dict[str, Any]:
     [emergence] = result.artifacts
     assert isinstance(emergence, Emergence)
     return {"looks": list(watch.steps), "points": list(emergence.rows())}
+
+
+STATE_STAGES: dict[str, dict[str, Any]] = {"lengths": {"documents": 24, "times": [1, 2]}}
+"""Stages for tasks that track a state, with the settings they are pinned with."""
+STATE_TASK = {"name": "parity", "length": 8}
+
+
+def _tracking(name: str) -> Pinned:
+    """What such a stage finds of a model with random weights."""
+    stage = STAGES.load(name)
+    stages = {known: STATE_STAGES[known] for known in STATE_STAGES if known in (*stage.needs, name)}
+    spec = RunSpec.model_validate({"task": STATE_TASK, "model": {"architecture": "gru", "width": 8}, "stages": stages})
+    made: dict[type, Any] = {}
+    with double_precision():
+        model = build_model(spec.model, spec.task.vocab_size, 0)
+        trained = Trained(
+            size=1, machine=CPU, parse=lambda: [spec], build=lambda: [model], read=lambda *asked: made[asked[-1]]
+        )
+        for each in spec.stages.values():
+            [result] = each.run(trained)
+            assert isinstance(result, Done)
+            made |= {type(artifact): artifact for artifact in result.artifacts}
+    revisions = {
+        f"stage {name}": stage.revision,
+        **{f"stage {need}": STAGES.load(need).revision for need in stage.needs},
+        "backbone": ModelSpec.revision,
+        "mixer gru": MIXERS.load("gru").revision,
+        "task parity": TASKS.load("parity").revision,
+    }
+    found = {kind.__name__: json.loads(made[kind].to_bytes()) for kind in stage.artifacts}
+    return Pinned(f"stage {name}", stage.__name__, revisions, {"random parity": found})
 
 
 def makers() -> dict[str, dict[str, Maker]]:

@@ -6,6 +6,7 @@
 from mixerscope.artifacts.base import Artifact, Frames, JsonArtifact
 from mixerscope.artifacts.emergence import Emergence, EmergencePoint
 from mixerscope.artifacts.estimate import Estimate
+from mixerscope.artifacts.lengths import AtLength, Lengths
 from mixerscope.artifacts.scores import Scores
 from mixerscope.artifacts.self_test import SelfTest, SiteTest
 from mixerscope.artifacts.stage import StageOutcome, StageRecord
@@ -14,6 +15,7 @@ from mixerscope.artifacts.verdicts import Boundary, RouteMove, Verdict, Verdicts
 
 __all__ = [
     "Artifact",
+    "AtLength",
     "Boundary",
     "Curve",
     "Emergence",
@@ -22,6 +24,7 @@ __all__ = [
     "Evaluation",
     "Frames",
     "JsonArtifact",
+    "Lengths",
     "Provenance",
     "Record",
     "RouteMove",

@@ -51,8 +51,8 @@ class StateTask(Task):
     min_length: int | None = Field(default=None, ge=2)
     """Inputs of the shortest documents, lengths uniform in between; left out, all documents are equally long."""
     curriculum: float = Field(default=0.0, ge=0, le=1)
-    """Share of the training documents, in the order in which they are read, over which the longest length grows from
-    `min_length` to `length`."""
+    """Share of the training documents, in the order in which they are read, over which lengths grow from `min_length`
+    to `length`; all others then have `length` inputs."""
     disjoint: bool = True
     """Whether no document of one split is in another, which rules out that short ones are known by heart."""
     only_last: bool = False
@@ -134,14 +134,12 @@ class StateTask(Task):
 
     def _lengths(self, n: int, rng: torch.Generator, growing: bool) -> Tensor:
         """[n] inputs of each document."""
-        if self.min_length is None:
+        if self.min_length is None or (self.curriculum and not growing):
             return torch.full((n,), self.length)
-        longest = torch.full((n,), float(self.length))
-        if growing and self.curriculum:
-            grown = (torch.arange(n) / (self.curriculum * n)).clamp(max=1)
-            longest = self.min_length + (self.length - self.min_length) * grown
-        spread = (longest - self.min_length).floor() + 1
-        return self.min_length + (torch.rand(n, generator=rng) * spread).long().clamp(max=self.length)
+        more = self.length - self.min_length
+        if self.curriculum:
+            return self.min_length + (more * (torch.arange(n) / (self.curriculum * n)).clamp(max=1)).long()
+        return self.min_length + torch.randint(more + 1, (n,), generator=rng)
 
     def _belongs(self, inputs: Tensor, split: Split) -> Tensor:
         if not self.disjoint:

@@ -1,0 +1,50 @@
+"""How well a state is tracked in documents of several lengths, as it is kept."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from mixerscope.artifacts.base import Frames, JsonArtifact
+from mixerscope.artifacts.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class AtLength:
+    """What a model gets right in documents of one length."""
+
+    length: int
+    """Inputs of a document."""
+    times: int
+    """The same in lengths of training."""
+    accuracy: Estimate
+    """Share of questions that are answered rightly, as a mean over documents."""
+    last: Estimate
+    """The same of the last question of each document."""
+    whole: Estimate
+    """Share of documents in which every answer is right."""
+    guessing: float
+    """What the best rule gets of the last questions that reads the last few tokens, or nothing."""
+    by_position: tuple[float | None, ...]
+    """Accuracy after each input; None where no document asks."""
+
+
+@dataclass(frozen=True)
+class Lengths(Frames, JsonArtifact):
+    """Accuracy by length and position."""
+
+    file: ClassVar[str] = "lengths.json"
+    lengths: tuple[AtLength, ...]
+
+    def at(self, times: int) -> AtLength | None:
+        """What was found in documents so many times as long as those of training."""
+        return next((found for found in self.lengths if found.times == times), None)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per length and position, and one per length over all positions."""
+        for found in self.lengths:
+            shared = {"length": found.length, "times": found.times, "guessing": found.guessing}
+            for name in ("accuracy", "last", "whole"):
+                yield {**shared, "position": None, "metric": name, **asdict(getattr(found, name))}
+            for position, value in enumerate(found.by_position, 1):
+                nothing = {"low": None, "high": None, "n": None}
+                yield {**shared, "position": position, "metric": "accuracy", "value": value, **nothing}

@@ -1,0 +1,80 @@
+"""Models that answer at every position, run on many documents: what they say, and what flows through them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mixerscope.errors import UserError
+from mixerscope.interventions.batching import batching, device_of
+from mixerscope.interventions.members import Members
+from mixerscope.model import Model
+from mixerscope.sites import Tap, edit, record
+from mixerscope.tasks import Batch, StateTask
+from mixerscope.training.objective import answer_correct
+
+LARGEST_CHUNK = 512
+"""Documents in one pass, where memory would take more."""
+
+
+def demand_states(task: Any) -> StateTask:
+    """The task, if it tracks a state."""
+    if not isinstance(task, StateTask):
+        raise UserError(
+            f"{type(task).__name__} tracks no state, so there is none to look for; parity, group, dyck and flip_flop do"
+        )
+    return task
+
+
+def chunks(members: Members, batch: Batch) -> Iterator[tuple[slice, Batch]]:
+    """Documents a few at a time, on the models' device."""
+    first = members.first
+    assert isinstance(first, Model), "only our own models have named sites at every position"
+    size = min(LARGEST_CHUNK, max(64, batching(first, batch, LARGEST_CHUNK, len(members)).documents))
+    device = device_of(first)
+    for start in range(0, len(batch), size):
+        rows = slice(start, start + size)
+        yield rows, batch[rows].to(device)
+
+
+def right_answers(members: Members, batch: Batch, taps: Mapping[str, Tap] | None = None) -> Tensor:
+    """[k, n, t] whether each model's answer at each position is right; positions that ask nothing are never right."""
+
+    def program(model: Model, tokens: Tensor, targets: Tensor) -> Tensor:
+        with edit(model, taps or {}):
+            return answer_correct(model(tokens), targets.clamp(min=0)) & (targets >= 0)
+
+    return run_on(members, batch, program)
+
+
+def run_on(members: Members, batch: Batch, program: Callable[[Model, Tensor, Tensor], Tensor]) -> Tensor:
+    """What program(model, tokens, targets) gives for each model, [k, n, ...], on the host."""
+    found: list[Tensor] = []
+    with members.evaluating():
+        for _, part in chunks(members, batch):
+            again = [tensor.expand(len(members), *tensor.shape) for tensor in (part.tokens, part.targets)]
+            found.append(members.map(program, *again).cpu())
+    return torch.cat(found, 1)
+
+
+def site_vectors(members: Members, batch: Batch, sites: Sequence[str], positions: Tensor) -> dict[str, Tensor]:
+    """Site to [k, n, p, d]: what flows through it at positions [n, p], flattened to one vector a position."""
+    found: dict[str, list[Tensor]] = {site: [] for site in sites}
+
+    def program(model: Model, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
+        with record(model, sites) as seen:
+            model(tokens)
+        return {site: _at(x.flatten(2), at) for site, x in seen.items()}
+
+    with members.evaluating():
+        for rows, part in chunks(members, batch):
+            again = [x.expand(len(members), *x.shape) for x in (part.tokens, positions[rows].to(part.tokens.device))]
+            for site, x in members.map(program, *again).items():
+                found[site].append(x)
+    return {site: torch.cat(parts, 1) for site, parts in found.items()}
+
+
+def _at(x: Tensor, positions: Tensor) -> Tensor:
+    """[b, t, d] at [b, p] -> [b, p, d]."""
+    return x.gather(1, positions.unsqueeze(-1).expand(*positions.shape, x.shape[-1]))
