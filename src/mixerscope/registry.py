@@ -191,6 +191,10 @@ MIXERS = Registry(
             "mixerscope.mixers.gated_deltanet:GatedDeltaNet",
             "delta rule on a memory that decays, behind a short convolution",
         ),
+        "deltaproduct": (
+            "mixerscope.mixers.deltaproduct:DeltaProduct",
+            "several delta-rule updates a position, whose transitions multiply",
+        ),
         "retnet": ("mixerscope.mixers.retnet:RetNet", "linear attention with fixed decays and a rotation"),
         "rwkv7": ("mixerscope.mixers.rwkv7:RWKV7", "token shift and a delta rule with a decay per channel"),
         "lstm": ("mixerscope.mixers.lstm:LSTM", "long short-term memory with forget gates"),

@@ -17,6 +17,9 @@ VARIANTS = [
     ("based", {"kernel": "long"}),
     ("mamba", {"d_conv": 0}),
     ("deltanet", {"d_conv": 0, "heads": 2}),
+    ("mamba", {"signed": True}),
+    ("pattern", {"layers": [{"mixer": "lstm", "residual": False, "norm": "none", "mlp": False}]}),
+    ("pattern", {"layers": [{"mixer": "gru", "residual": False}, {"mixer": "attention"}]}),
 ]
 NEEDS_OPTIONS = {"pattern"}
 BUILT_IN = [

@@ -24,6 +24,10 @@ VARIANTS = [
     ("h3", {"d_state": 6}),
     ("deltanet", {"heads": 4}),
     ("deltanet", {"d_conv": 0}),
+    ("deltanet", {"negative_eigenvalues": True}),
+    ("mamba", {"signed": True}),
+    ("deltaproduct", {"heads": 2, "factors": 3}),
+    ("deltaproduct", {"d_conv": 0, "factors": 1, "negative_eigenvalues": False}),
 ]
 # What other tests registered by hand is theirs to judge; some of it is broken on purpose.
 REGISTERED = [entry.name for entry in MIXERS.entries() if entry.origin != "local"]

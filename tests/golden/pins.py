@@ -40,7 +40,7 @@ MIXER_VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"kernel": "long"},
         {"kernel": "long", "filter_length": 32, "train_time_features": False},
     ],
-    "deltanet": [{"heads": 4}, {"d_conv": 0}, {"d_conv": 2}],
+    "deltanet": [{"heads": 4}, {"d_conv": 0}, {"d_conv": 2}, {"negative_eigenvalues": True}],
     "h3": [{"head_dim": 4}, {"d_state": 8}],
     "hyena": [
         {"filter_skip": True},
@@ -48,11 +48,12 @@ MIXER_VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"train_time_features": False},
     ],
     "linear_attention": [{"feature_dim": 3}],
-    "mamba": [{"d_conv": 0}, {"d_conv": 2}, {"d_state": 4, "expand": 1}],
+    "mamba": [{"d_conv": 0}, {"d_conv": 2}, {"d_state": 4, "expand": 1}, {"signed": True}],
     "sliding_window": [{"heads": 4}, {"window": 3}],
     "mamba2": [{"heads": 4}, {"d_conv": 0}, {"d_state": 8, "expand": 1}],
     "gla": [{"heads": 2}, {"gate_rank": 4}],
     "gated_deltanet": [{"heads": 4}, {"d_conv": 0}, {"expand_v": 1}, {"negative_eigenvalues": True}],
+    "deltaproduct": [{"heads": 4}, {"d_conv": 0}, {"factors": 3}, {"negative_eigenvalues": False}],
     "retnet": [{"heads": 2}, {"expand_v": 1}, {"rotary": False}],
     "rwkv7": [{"heads": 4}, {"rank": 4}],
     "lstm": [{"forget_bias": 0.0}],
@@ -62,7 +63,11 @@ MIXER_VARIANTS: dict[str, list[dict[str, Any]]] = {
 
 SOME_LAYERS = [{"mixer": "attention", "short_conv": 4}, {"mixer": "mamba", "mlp": True, "norm": "layer"}]
 PATTERN_VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "pattern": [{"layers": SOME_LAYERS}, {"layers": [{"mixer": "gru"}]}],
+    "pattern": [
+        {"layers": SOME_LAYERS},
+        {"layers": [{"mixer": "gru"}]},
+        {"layers": [{"mixer": "gru", "residual": False, "norm": "none", "mlp": False}]},
+    ],
     "base_conv": [{}, {"kernels": ["long"]}, {"kernels": [2], "filter_length": 32}, {"train_time_features": False}],
     "based": [{}, {"kernel": "long", "filter_length": 32, "train_time_features": False}, {"feature_dim": 4}],
 }

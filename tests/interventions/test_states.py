@@ -25,6 +25,7 @@ RECURRENT = [
     "gla",
     "deltanet",
     "gated_deltanet",
+    "deltaproduct",
     "retnet",
     "rwkv7",
     "lstm",

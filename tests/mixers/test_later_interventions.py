@@ -9,7 +9,7 @@ from mixerscope.randomness import stream
 from mixerscope.spec import LayerSpec, ModelSpec
 from mixerscope.tasks import AR
 
-LATER = ["mamba2", "gla", "gated_deltanet", "retnet", "rwkv7", "lstm", "gru", "sliding_window"]
+LATER = ["mamba2", "gla", "gated_deltanet", "deltaproduct", "retnet", "rwkv7", "lstm", "gru", "sliding_window"]
 
 
 @pytest.mark.parametrize("name", LATER)

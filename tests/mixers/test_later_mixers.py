@@ -21,6 +21,7 @@ LATER = {
     "mamba2": {"d_conv": 3, "d_state": 5},
     "gla": {"heads": 2},
     "gated_deltanet": {"heads": 2, "negative_eigenvalues": True},
+    "deltaproduct": {"heads": 2, "factors": 3},
     "retnet": {"heads": 2},
     "rwkv7": {"heads": 2, "rank": 4},
     "lstm": {"forget_bias": 0.0},

@@ -255,3 +255,41 @@ def test_gru_with_late_reset_is_the_one_of_pytorch():
         theirs.bias_ih_l0.copy_(mixer.input_proj.bias)
         theirs.bias_hh_l0.zero_()
     torch.testing.assert_close(mixer(x), theirs(x)[0], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("negative", [False, True])
+@pytest.mark.parametrize(("heads", "factors", "d_conv"), [(1, 2, 4), (2, 3, 2), (2, 1, 0)])
+def test_deltaproduct(heads, factors, d_conv, negative):
+    def reference(p, x):
+        width = x.shape[1]
+        size = width // heads
+        projected = stack_rows(p, "qkv_proj", x)
+        projected = F.silu(short_conv(p, "conv", projected) if d_conv else projected)
+        memories = [torch.zeros(size, size, dtype=x.dtype) for _ in range(heads)]
+        rows = []
+        for t in range(len(x)):
+            rates = (2 if negative else 1) * torch.sigmoid(linear(p, "beta_proj", x[t]))
+            outs = []
+            for h in range(heads):
+                for i in range(factors):
+                    start = width + (h * factors + i) * size
+                    k = unit(projected[t, start : start + size])
+                    v = projected[t, start + factors * width : start + factors * width + size]
+                    rate = rates[h * factors + i]
+                    householder = torch.eye(size, dtype=x.dtype) - rate * torch.outer(k, k)
+                    memories[h] = householder @ memories[h] + rate * torch.outer(k, v)
+                q = unit(projected[t, h * size : (h + 1) * size])
+                outs.append(rms(memories[h].T @ q / math.sqrt(size), p["norm.weight"]))
+            rows.append(linear(p, "o_proj", torch.cat(outs)))
+        return torch.stack(rows)
+
+    options = {"heads": heads, "factors": factors, "d_conv": d_conv, "negative_eigenvalues": negative}
+    assert_equals_reference("deltaproduct", options, per_document(reference))
+
+
+def test_one_factor_of_deltaproduct_is_deltanet():
+    product = Subject(MIXERS.load("deltaproduct"), None, 6, {"factors": 1, "negative_eigenvalues": False}).build(0)
+    delta = Subject(MIXERS.load("deltanet"), None, 6, {}).build(1)
+    delta.load_state_dict(product.state_dict())
+    x = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(product(x), delta(x), rtol=1e-12, atol=1e-12)

@@ -96,8 +96,8 @@ def test_linear_attention():
     assert_equals_reference("linear_attention", {"feature_dim": 3}, per_document(reference))
 
 
-@pytest.mark.parametrize("d_conv", [4, 3, 2, 1, 0])
-def test_mamba(d_conv):
+@pytest.mark.parametrize(("d_conv", "signed"), [*((width, False) for width in (4, 3, 2, 1, 0)), (4, True), (0, True)])
+def test_mamba(d_conv, signed):
     def reference(p, x):
         e, n = p["a_log"].shape
         projected = torch.stack([linear(p, "in_proj", u) for u in x])
@@ -110,17 +110,20 @@ def test_mamba(d_conv):
             dt = F.softplus(linear(p, "dt_proj", low[:rank]))
             b, c = low[rank : rank + n], low[rank + n :]
             a = -torch.exp(p["a_log"])
-            state = torch.exp(dt[:, None] * a) * state + torch.outer(dt * inner[t], b)
+            decay = torch.exp(dt[:, None] * a)
+            state = (2 * decay - 1 if signed else decay) * state + torch.outer(dt * inner[t], b)
             y = state @ c + p["skip"] * inner[t]
             rows.append(linear(p, "out_proj", y * F.silu(gate[t])))
         return torch.stack(rows)
 
-    assert_equals_reference("mamba", {"d_conv": d_conv, "d_state": 3}, per_document(reference))
+    options = {"d_conv": d_conv, "d_state": 3, "signed": signed}
+    assert_equals_reference("mamba", options, per_document(reference))
 
 
+@pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize("d_conv", [4, 0])
 @pytest.mark.parametrize("heads", [1, 2])
-def test_deltanet(heads, d_conv):
+def test_deltanet(heads, d_conv, negative):
     def reference(p, x):
         width = x.shape[1]
         size = width // heads
@@ -133,14 +136,15 @@ def test_deltanet(heads, d_conv):
             for h in range(heads):
                 q, k, v = (qkv[t][start + h * size : start + (h + 1) * size] for start in (0, width, 2 * width))
                 q, k = (u / torch.sqrt((u * u).sum() + 1e-6) for u in (q, k))
-                beta = torch.sigmoid(linear(p, "beta_proj", x[t])[h])
+                beta = (2 if negative else 1) * torch.sigmoid(linear(p, "beta_proj", x[t])[h])
                 memories[h] = memories[h] + beta * torch.outer(k, v - memories[h].T @ k)
                 o = memories[h].T @ q / math.sqrt(size)
                 outs.append(o / torch.sqrt((o * o).mean() + 1e-5) * p["norm.weight"])
             rows.append(linear(p, "o_proj", torch.cat(outs)))
         return torch.stack(rows)
 
-    assert_equals_reference("deltanet", {"heads": heads, "d_conv": d_conv}, per_document(reference))
+    options = {"heads": heads, "d_conv": d_conv, "negative_eigenvalues": negative}
+    assert_equals_reference("deltanet", options, per_document(reference))
 
 
 @pytest.mark.parametrize("skip", [False, True])

@@ -61,8 +61,17 @@ def test_a_new_field_of_a_task_or_a_stage_changes_no_id(monkeypatch):
 
 def test_a_new_option_of_a_mixer_changes_no_id(monkeypatch):
     class Grown(Mamba):
-        def __init__(self, width: int, *, d_state: int = 16, d_conv: int = 4, expand: int = 2, dummy: int = 3) -> None:
-            super().__init__(width, d_state=d_state, d_conv=d_conv, expand=expand)
+        def __init__(
+            self,
+            width: int,
+            *,
+            d_state: int = 16,
+            d_conv: int = 4,
+            expand: int = 2,
+            signed: bool = False,
+            dummy: int = 3,
+        ) -> None:
+            super().__init__(width, d_state=d_state, d_conv=d_conv, expand=expand, signed=signed)
 
     known = set(options_model(Mamba).model_fields)
     assert known <= set(options_model(Grown).model_fields) != known

@@ -119,7 +119,7 @@ class Resumed:
         for block in others:
             x = block(x)
         x = last.resid_pre(x)
-        return self.model.read_out(last.finish(pick(x, at) + pick(last.mix(x), at))[:, : read.shape[1]])
+        return self.model.read_out(last.finish(last.add(pick(x, at), pick(last.mix(x), at)))[:, : read.shape[1]])
 
     def no_path(self, site: str, standing: Standing) -> str | None:
         layer, name = split_site(site)
@@ -220,7 +220,7 @@ class _Onwards:
         if name == "resid_post":
             return value
         if name == "mixer_out":
-            return block.finish(pick(self.cache[f"blocks.{layer}.resid_pre"], positions) + value)
+            return block.finish(block.add(pick(self.cache[f"blocks.{layer}.resid_pre"], positions), value))
         if name == "resid_mid":
             return block.finish(value)
         assert block.mlp is not None
@@ -258,14 +258,14 @@ class _Onwards:
         """On from what the mixer of block `layer` sees and what its output is added to (see `_stream`)."""
         block = self.layers[layer]
         if layer < len(self.layers) - 1:
-            return self._boundary(layer + 1, self._finish(layer, x + block.mixer(seen)))
+            return self._boundary(layer + 1, self._finish(layer, block.add(x, block.mixer(seen))))
         # Nothing mixes after this block: only what it gives at the positions that are read matters.
-        return block.finish(x + mixed_at(block.mixer, seen, self._reads(len(seen))))
+        return block.finish(block.add(x, mixed_at(block.mixer, seen, self._reads(len(seen)))))
 
     def _mixed(self, layer: int, mixed: Tensor, x: Tensor) -> Tensor:
         """On from the mixer's output and the stream x that it is added to, both at all positions."""
         block = self.layers[layer]
         if layer < len(self.layers) - 1:
-            return self._boundary(layer + 1, self._finish(layer, x + mixed))
+            return self._boundary(layer + 1, self._finish(layer, block.add(x, mixed)))
         read = self._reads(len(x))
-        return block.finish(pick(x, read) + pick(mixed, read))
+        return block.finish(block.add(pick(x, read), pick(mixed, read)))

@@ -21,19 +21,20 @@ class DeltaNet(Mixer):
     each head's output. `d_conv` is the width of the short convolutions; 0 leaves them out.
 
     `heads` is 1 in most of the published code and 4 in its first version. More heads mean more, smaller memories:
-    width^2 / heads numbers in all.
+    width^2 / heads numbers in all. `negative_eigenvalues` takes 2 sigmoid(w u) for beta, so that I - beta k k^T reaches
+    from erasing what is held at a key to flipping its sign (Grazzi et al. 2024).
     """
 
     equation = "S_t = S_{t-1} + b_t k_t (v_t - S_{t-1}^T k_t)^T;  y_t = W_o RMSNorm(S_t^T q_t / sqrt(d_h))"
     paper = "Yang et al. 2024, Parallelizing linear transformers with the delta rule over sequence length"
     movers = (Mover("short convolution", "conv_out"), Mover("delta rule", "heads_out"))
 
-    def __init__(self, width: int, *, heads: int = 1, d_conv: int = 4) -> None:
+    def __init__(self, width: int, *, heads: int = 1, d_conv: int = 4, negative_eigenvalues: bool = False) -> None:
         super().__init__()
         if heads < 1 or width % heads:
             raise UserError(f"deltanet: width = {width} is not divisible by heads = {heads}")
         require_at_least(0, "deltanet", {"d_conv": d_conv})
-        self.heads = heads
+        self.heads, self.negative_eigenvalues = heads, negative_eigenvalues
         self.qkv_proj = nn.Linear(width, 3 * width, bias=False)
         self.beta_proj = nn.Linear(width, heads, bias=False)
         self.conv = ShortConv(3 * width, d_conv, bias=False) if d_conv else None
@@ -61,6 +62,11 @@ class DeltaNet(Mixer):
         q, k, v = F.silu(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)
         return unit_length(q), unit_length(k), v
 
+    def _beta(self, x: Tensor) -> Tensor:
+        """[..., d] -> [..., h]."""
+        beta = self.beta_proj(x).sigmoid()
+        return 2 * beta if self.negative_eigenvalues else beta
+
     def _out(self, o: Tensor) -> Tensor:
         """[..., h, d_h] -> [..., d]; the norm forgets the scale 1 / sqrt(d_h) up to its epsilon."""
         return self.o_proj(self.norm(o).flatten(-2))
@@ -70,7 +76,7 @@ class DeltaNet(Mixer):
         if self.conv is not None:
             u = self.conv_out(self.conv(self.conv_in(u)))
         q, k, v = self._qkv(u)
-        q, k, v, beta = self.q(q), self.k(k), self.v(v), self.beta(self.beta_proj(x).sigmoid())
+        q, k, v, beta = self.q(q), self.k(k), self.v(v), self.beta(self._beta(x))
         return self._out(self.heads_out(delta_rule(q, k, v, beta) * q.shape[-1] ** -0.5))
 
     def initial_state(self, x: Tensor) -> State:
@@ -85,7 +91,7 @@ class DeltaNet(Mixer):
             u, kept = self.conv.step(u, state[1])
             window = (kept,)
         q, k, v = self._qkv(u)
-        o, memory = delta_step(state[0], q, k, v, self.beta_proj(x).sigmoid())
+        o, memory = delta_step(state[0], q, k, v, self._beta(x))
         return self._out(o * q.shape[-1] ** -0.5), (memory, *window)
 
     def state_size(self, length: int) -> int:

@@ -10,6 +10,7 @@ from mixerscope.mixers.base import InitRule, Mixer, Mover, State, require_at_lea
 from mixerscope.mixers.initialisation import fan_in_uniform, step_size_bias
 from mixerscope.mixers.ops.selective_scan import selective_scan, selective_scan_at
 from mixerscope.mixers.ops.short_conv import ShortConv
+from mixerscope.mixers.ops.signed_scan import signed_scan
 from mixerscope.sites import Site
 
 
@@ -17,7 +18,8 @@ class Mamba(Mixer):
     """Mamba (Gu & Dao 2023): s_t = exp(dt_t A) s_{t-1} + dt_t x_t B_t;  y_t = s_t C_t + D x_t, gated by SiLU(z).
 
     `d_conv` is the width of the short convolution; 0 leaves it out, and its weights and sites with it (the published
-    runs without a convolution kept its weights, unused).
+    runs without a convolution kept its weights, unused). `signed` takes 2 exp(dt A) - 1 in place of exp(dt A), which
+    can also be negative (Grazzi et al. 2024): without that no layer can flip a sign from one position to the next.
     """
 
     block_norm = "rms"
@@ -26,11 +28,13 @@ class Mamba(Mixer):
     paper = "Gu & Dao 2023, Mamba: linear-time sequence modeling with selective state spaces"
     movers = (Mover("short convolution", "conv_out"), Mover("selective scan", "scan_out"))
 
-    def __init__(self, width: int, *, d_state: int = 16, d_conv: int = 4, expand: int = 2) -> None:
+    def __init__(
+        self, width: int, *, d_state: int = 16, d_conv: int = 4, expand: int = 2, signed: bool = False
+    ) -> None:
         super().__init__()
         require_at_least(1, "mamba", {"d_state": d_state, "expand": expand})
         require_at_least(0, "mamba", {"d_conv": d_conv})
-        inner, self.rank = expand * width, math.ceil(width / 16)
+        inner, self.rank, self.signed = expand * width, math.ceil(width / 16), signed
         self.in_proj = nn.Linear(width, 2 * inner, bias=False)
         self.conv = ShortConv(inner, d_conv) if d_conv else None
         self.x_proj = nn.Linear(inner, self.rank + 2 * d_state, bias=False)
@@ -74,11 +78,14 @@ class Mamba(Mixer):
             u = self.conv_out(self.conv(self.conv_in(u)))
         u = self.act_out(F.silu(u))
         dt, b, c = self._read(u)
-        y = selective_scan(u, self.dt(dt), -self.a_log.exp(), self.b(b), self.c(c)) + self.skip * u
+        scan = signed_scan if self.signed else selective_scan
+        y = scan(u, self.dt(dt), -self.a_log.exp(), self.b(b), self.c(c)) + self.skip * u
         return self.out_proj(self.scan_out(y) * F.silu(self.gate(z)))
 
     def forward_at(self, x: Tensor, at: Tensor) -> Tensor:
         """Reads one state per document, so that only what each position leaves in that state is computed."""
+        if self.signed:
+            return super().forward_at(x, at)
         rows = torch.arange(len(x), device=x.device)
         u, z = self.in_proj(x).chunk(2, dim=-1)
         if self.conv is not None:
@@ -101,6 +108,7 @@ class Mamba(Mixer):
         u = F.silu(u)
         dt, b, c = self._read(u)
         decay = torch.exp(dt[..., None] * -self.a_log.exp())
+        decay = 2 * decay - 1 if self.signed else decay
         s = decay * state[0] + (dt * u)[..., None] * b[:, None]
         y = (s * c[:, None]).sum(-1) + self.skip * u
         return self.out_proj(y * F.silu(z)), (s, *window)

@@ -47,7 +47,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """x + mixer(norm(x)), then x + mlp(norm(x)) where the block has an MLP.
+    """x + mixer(norm(x)), then x + mlp(norm(x)) where the block has an MLP. Without `residual`, mixer(norm(x)) alone.
 
     A block without one has no `resid_mid` and no `mlp_*` site: asking for them is an error, not a zero. With
     `short_conv = k` the mixer sees n + conv_k(n) in place of n = norm(x): the Canon layer of Allen-Zhu 2025.
@@ -56,6 +56,7 @@ class Block(nn.Module):
     def __init__(self, spec: LayerSpec, width: int) -> None:
         super().__init__()
         assert spec.norm is not None, "layer specs are resolved before a model is built"
+        self.residual = spec.residual
         self.resid_pre = Site()
         self.norm1 = make_norm(spec.norm, width)
         self.short_conv: ShortConv | None = None
@@ -87,7 +88,7 @@ class Block(nn.Module):
         return inner if self.short_conv is None else (Mover("block short convolution", "short_conv_out"), *inner)
 
     def mix(self, x: Tensor) -> Tensor:
-        """What the mixer adds to the residual stream x [b, t, d]."""
+        """What the mixer makes of the stream x [b, t, d], to be added to it."""
         return self.mixer_out(self.mixer(self.mixer_in(self.mixer_input(x))))
 
     def mixer_input(self, x: Tensor) -> Tensor:
@@ -96,6 +97,10 @@ class Block(nn.Module):
         if self.short_conv is not None:
             x = x + self.short_conv_out(self.short_conv(x))
         return x
+
+    def add(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """What the stream x is after the mixer gave `mixed`."""
+        return x + mixed if self.residual else mixed
 
     def finish(self, x: Tensor) -> Tensor:
         """The block after its mixer: no position sees another from here on."""
@@ -106,7 +111,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.resid_pre(x)
-        return self.finish(x + self.mix(x))
+        return self.finish(self.add(x, self.mix(x)))
 
 
 class Model(nn.Module):

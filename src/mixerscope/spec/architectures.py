@@ -24,6 +24,9 @@ class LayerSpec(Spec):
     """Normalisation in front of mixer and MLP; None means what the mixer's paper does."""
     short_conv: NonNegativeInt = 0
     """Kernel of a short convolution between norm and mixer, whose output is added to its input; 0 means none."""
+    residual: bool = True
+    """Whether the mixer's output is added to what entered the block. A plain stack of cells, as LSTMs were published:
+    `{"mixer": "lstm", "residual": false, "norm": "none", "mlp": false}`."""
 
 
 class Architecture(Spec):
