@@ -239,6 +239,7 @@ STAGES = Registry(
     "stage",
     {
         "patch": ("mixerscope.stages.patch:Patch", "activation patching at every site and role"),
+        "patch_dev": ("mixerscope.stages.patch:PatchDev", "the same on dev documents, for tasks that hold pairs out"),
         "prove": ("mixerscope.stages.prove:Prove", "puts the routes that patching proposes to the proof"),
         "judge": ("mixerscope.stages.judge:Judge", "names the route from stored effects and proofs"),
         "emergence": ("mixerscope.stages.emergence:Emergence", "patching at the block boundaries while training"),

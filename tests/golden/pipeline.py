@@ -74,7 +74,9 @@ def stage_pins(name: str) -> Pinned:
     stage = STAGES.load(name)
     if name in STATE_STAGES:
         return _tracking(name)
-    found = {"patch": _patched, "prove": _proven, "judge": _judged, "emergence": _watched}[name]()
+    makers = {"patch": _patched, "prove": _proven, "judge": _judged, "emergence": _watched}
+    makers["patch_dev"] = lambda: _patched("patch_dev")
+    found = makers[name]()
     needed = {f"stage {need}": STAGES.load(need).revision for need in (*stage.needs, *stage.may_need)}
     revisions = {
         f"stage {name}": stage.revision,
@@ -90,13 +92,13 @@ def _spec(model: Model, stages: dict[str, Any]) -> RunSpec:
     return RunSpec(task=TASK, model=model.spec, stages=stages)
 
 
-def _table() -> tuple[EffectTable, SelfTest, Scores]:
+def _table(stage: str = "patch") -> tuple[EffectTable, SelfTest, Scores]:
     model = blurred_induction()
     settings = {"documents": 24, "slots": ["key", "value"], "edits": ["swap", "zero"], "also_at": ["value+2"]}
-    spec = _spec(model, {"patch": settings})
+    spec = _spec(model, {stage: settings})
     trained = Trained(size=1, machine=CPU, parse=lambda: [spec], build=lambda: [model], read=lambda *_: None)
     with double_precision():
-        [result] = spec.stages["patch"].run(trained)
+        [result] = spec.stages[stage].run(trained)
     assert isinstance(result, Done)
     table, tests, scores = result.artifacts
     assert isinstance(table, EffectTable)
@@ -105,8 +107,8 @@ def _table() -> tuple[EffectTable, SelfTest, Scores]:
     return table, tests, scores
 
 
-def _patched() -> dict[str, Any]:
-    table, tests, scores = _table()
+def _patched(stage: str = "patch") -> dict[str, Any]:
+    table, tests, scores = _table(stage)
     kept = table.documents.likelihood.double()
     return {
         "cells": len(table.cells),

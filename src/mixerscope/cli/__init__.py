@@ -43,6 +43,11 @@ VERBS = {
         "Train many models at once: every combination of what a file varies.",
         "mixerscope sweep figure3 --device cuda --stop-after 480",
     ),
+    "reproduce": (
+        "reproduce:reproduce",
+        "Run an experiment of the paper by the name of its figure.",
+        "mixerscope reproduce fig3 --dry-run --device cuda",
+    ),
     "judge": (
         "judge:judge",
         "Name the mechanisms of finished runs again, from what was stored, with other rules if you like.",

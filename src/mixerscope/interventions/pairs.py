@@ -17,7 +17,7 @@ from mixerscope.interventions.reads import ANSWER, OF_COUNTERFACTUAL, SCORED, Re
 from mixerscope.randomness import stream
 from mixerscope.spec import Spec
 from mixerscope.tasks import UNSCORED, Batch, Symbols, Task
-from mixerscope.tasks.base import ROLE_NAME
+from mixerscope.tasks.base import ROLE_NAME, Split
 
 _ROLE = re.compile(rf"(?P<name>{ROLE_NAME.pattern})(?P<offset>[+-]\d+)?")
 _POSITION = re.compile(r"pos:(?P<position>\d+)")
@@ -155,13 +155,13 @@ def role_positions(batch: Batch, role: str) -> Tensor:
     return at
 
 
-def make_pairs(task: Task, settings: PairSettings | None = None, data_seed: int = 0) -> Pairs:
-    """The pairs of a task: the same ones for the same task, settings and seed."""
+def make_pairs(task: Task, settings: PairSettings | None = None, data_seed: int = 0, split: Split = "test") -> Pairs:
+    """The pairs of a task: the same ones for the same task, settings, seed and split."""
     settings = PairSettings() if settings is None else settings
     whole, task = task, task.single_query()
     at_places = any(name != ANSWER and not name.startswith(OF_COUNTERFACTUAL) for name in settings.reads)
     asking = whole if at_places else task
-    original = asking.sample(settings.documents, stream(data_seed, "pairs"), "test")
+    original = asking.sample(settings.documents, stream(data_seed, "pairs"), split)
     slots = settings.slots or task.slots[:1]
     corrupted: dict[str, Batch] = {}
     for slot in slots:

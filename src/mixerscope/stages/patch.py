@@ -18,12 +18,15 @@ from mixerscope.model import Model
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Impossible, Result, Stage, Trained
+from mixerscope.tasks.base import Split
 
 
 class Patch(PairSettings, Stage):
     """Which counterfactuals are made, where they are written, and how many documents measure them."""
 
     revision: ClassVar[int] = 2
+    split: ClassVar[Split] = "test"
+    """Which documents are patched."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (EffectTable, SelfTest, Scores)
 
     also_at: tuple[str, ...] = ()
@@ -49,13 +52,13 @@ class Patch(PairSettings, Stage):
 
     def pairs(self, spec: RunSpec) -> Pairs:
         """The documents of this stage, the same for all members of a cohort."""
-        return make_pairs(spec.task, self, spec.data_seed)
+        return make_pairs(spec.task, self, spec.data_seed, self.split)
 
     def check(self, spec: RunSpec) -> None:
         for role in self._roles(pairs := self.pairs(spec)):
             pairs.places(role)
         assert pairs.task is not None
-        pairs.task.sample(1, stream(spec.data_seed, "check"), "test").answers()  # what guessing and proofs go by
+        pairs.task.sample(1, stream(spec.data_seed, "check"), self.split).answers()  # what guessing and proofs go by
 
     def run(self, trained: Trained) -> list[Result]:
         pairs = self.pairs(trained.first)
@@ -95,6 +98,14 @@ class Patch(PairSettings, Stage):
         with torch.inference_mode():
             found: Any = unedited_effects(model, pairs, self.batch_documents)
         return scores_of(*found)
+
+
+class PatchDev(Patch):
+    """The same grid on dev documents: where pairs are held out, these ask what training asked, and test documents do
+    not."""
+
+    revision: ClassVar[int] = 1
+    split: ClassVar[Split] = "dev"
 
 
 def _is_on_cpu(model: Model) -> bool:

@@ -19,9 +19,12 @@ from functools import lru_cache
 
 from mixerscope.machine import Machine
 from mixerscope.model import build_model, parameter_count
-from mixerscope.spec import ModelSpec, RunSpec
+from mixerscope.randomness import stream
+from mixerscope.spec import ModelSpec, RunSpec, digest
 from mixerscope.sweep.ahead import compiles_ahead
 from mixerscope.sweep.cohorts import Cohort
+from mixerscope.tasks import Task
+from mixerscope.tasks.base import PAD
 
 PARAMETER = 3.0e-11
 # Architecture: seconds per layer and step, seconds per token and channel and layer.
@@ -68,6 +71,8 @@ LOAD_SECONDS = 0.1
 FORWARD = 1 / 3
 """Of a training step's cost, for the same documents."""
 SITES_PER_LAYER, ROLES, DIRECTIONS = 8, 5, 2
+LENGTH_BATCHES = 16
+"""Drawn to see how long a batch is."""
 RESUMED = 0.5
 """Share of a forward pass that an intervention needs on average: it resumes from the edited site."""
 
@@ -103,8 +108,8 @@ def estimate(cohort: Cohort, machine: Machine) -> Seconds:
 def _patched_documents(spec: RunSpec) -> float:
     """Forward passes of one document that the stages of a run need; of stages nobody timed nothing is known."""
     cells = SITES_PER_LAYER * spec.model.layers * ROLES * DIRECTIONS * RESUMED
-    patch, emergence = spec.stages.get("patch"), spec.stages.get("emergence")
-    grids = [] if patch is None else [(1, patch)]
+    emergence = spec.stages.get("emergence")
+    grids = [(1, spec.stages[name]) for name in ("patch", "patch_dev") if name in spec.stages]
     grids += [] if emergence is None else [(emergence.looks, emergence)]
     return sum(times * cells * max(1, len(grid.slots)) * grid.documents for times, grid in grids)
 
@@ -126,7 +131,7 @@ def gain(cohort: Cohort, machine: Machine, in_flight: int) -> float:
 
 def _step_on_gpu(spec: RunSpec, members: int, machine: Machine) -> float:
     launch, element = GPU.get(spec.model.architecture, UNMEASURED)
-    tokens = spec.train.batch_size * spec.task.max_length
+    tokens = spec.train.batch_size * _batch_length(spec)
     seconds = spec.model.layers * launch + members * (
         _parameters(spec.model, spec.task.vocab_size) * PARAMETER
         + tokens * spec.model.width * spec.model.layers * element
@@ -146,9 +151,25 @@ def _step_on_cpu(spec: RunSpec, members: int, machine: Machine) -> float:
     inner = _parameters(spec.model, spec.task.vocab_size) - head
     if spec.model.positions == "learned":  # a table that is looked up
         inner -= spec.model.max_length * spec.model.width
-    flops = 6 * spec.train.batch_size * (spec.task.max_length * inner + head)
+    flops = 6 * spec.train.batch_size * (_batch_length(spec) * inner + head)
     slower = SLOWER_ON_CPU.get(spec.model.architecture, 1.0)
     return members * slower * (flops / (CPU_FLOPS * machine.threads) + spec.model.layers * CPU_LAYER)
+
+
+def _batch_length(spec: RunSpec) -> float:
+    """Positions of a batch, which is as long as its longest document; on average."""
+    return _mean_longest(digest(spec.training()["task"]), spec.task, spec.train.batch_size)
+
+
+_LENGTHS: dict[tuple[str, int], float] = {}
+
+
+def _mean_longest(key: str, task: Task, batch: int) -> float:
+    if (key, batch) not in _LENGTHS:
+        tokens = task.sample(LENGTH_BATCHES * batch, stream(0, "lengths")).tokens
+        lengths = (tokens != PAD).sum(1).view(LENGTH_BATCHES, batch)
+        _LENGTHS[key, batch] = lengths.amax(1).double().mean().item()
+    return _LENGTHS[key, batch]
 
 
 @lru_cache(maxsize=1024)

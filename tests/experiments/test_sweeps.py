@@ -1,0 +1,144 @@
+"""The sweeps of the figures: their sizes are the published ones, and the options narrow them."""
+
+import json
+
+import pytest
+
+import mixerscope as ms
+from mixerscope.cli import main
+from mixerscope.errors import UserError
+from mixerscope.experiments.paper.sweeps import Choice, as_file, figure_names, load_figure, runs_of, sweeps_of
+from mixerscope.sweep.source import load_runs
+
+# Models of one seed that each figure shows, counted by hand from the paper: architectures x widths x rates.
+PUBLISHED_SIZES = {
+    "fig1": 3 * 5 * 7 + 3 * 5 * 5 + 5 * 7,
+    "fig3": 245,
+    "fig4a": 175,
+    "fig4b": 4 * 25 + 35,
+    "fig5": 35,
+    "fig7": 175,
+    "fig8": 140 + 25,
+    "fig9": 300 + 300 + 150 + 125 + 3 * 50,
+    "fig10": 150,
+    "fig11": 175 + 210 + 125 + 150,
+    "fig12": 175 + 210 + 210,
+    "fig13": 125 + 150 + 150,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED_SIZES)
+def test_a_figure_has_the_models_of_the_paper(name):
+    sizes = [
+        len(sweep.runs()) if name in ("fig3", "fig5") else _count(sweep)
+        for sweep in sweeps_of(load_figure(name), Choice(seeds=1))
+    ]
+    assert sum(sizes) == PUBLISHED_SIZES[name]
+
+
+def _count(sweep: ms.Sweep) -> int:
+    count = 1
+    for values in sweep.vary.values():
+        count *= len(values)
+    return count
+
+
+def test_every_figure_of_the_paper_is_there():
+    assert {*PUBLISHED_SIZES, "table-params", "beyond", "questions"} == {*figure_names()}
+
+
+def ids(name: str, **choice: object) -> set[str]:
+    return {run.run_id for run in runs_of(load_figure(name), Choice(**choice))}  # pyright: ignore[reportArgumentType]
+
+
+def test_figures_share_their_runs():
+    fig3 = ids("fig3", seeds=1, widths=(64,))
+    assert ids("fig5", seeds=1, widths=(64,)) < fig3
+    assert ids("fig4a", seeds=1, widths=(64,), only=("conv-4",)) == ids("fig5", seeds=1, widths=(64,))
+    assert ids("fig4b", seeds=1, widths=(64,), only=("kernel-3",)) < fig3
+    assert ids("fig12", seeds=1, widths=(64,), only=("layers-2",)) < fig3
+    assert ids("fig11", seeds=1, widths=(64,), only=("recall-1",)) == ids(
+        "fig12", seeds=1, widths=(64,), only=("layers-1",)
+    )
+    assert not ids("fig4a", seeds=1, widths=(64,), only=("conv-3",)) & fig3
+
+
+def test_the_runs_that_are_kept_are_runs_of_figure_3(root):
+    kept = {run.run_id for run in load_runs(str(root / "reproduction" / "fig3" / "sweep.json"))}
+    assert kept < ids("fig3", seeds=5)
+
+
+def test_presets_train_the_same_models_and_judge_them_in_their_own_way():
+    assert ids("fig3", preset="paper", widths=(16,), seeds=1) == ids("fig3", preset="clean", widths=(16,), seeds=1)
+    paper, clean = (
+        runs_of(load_figure("fig3"), Choice(preset=p, widths=(16,), seeds=1))[0] for p in ("paper", "clean")
+    )
+    assert paper.stages["judge"].rules.reading == "published"
+    assert "prove" not in paper.stages
+    assert list(clean.stages) == ["patch", "prove", "judge"]
+    assert clean.stage_id("patch") == paper.stage_id("patch")
+
+
+def test_what_the_figures_vary_arrives_in_the_models():
+    def models(name: str, part: str) -> list[ms.RunSpec]:
+        return runs_of(load_figure(name), Choice(seeds=1, widths=(16,), only=(part,)))
+
+    assert {run.model.options["d_conv"] for run in models("fig4a", "none")} == {0}
+    assert {run.model.layer_specs()[0].options["kernel"] for run in models("fig4b", "long")} == {"long"}
+    assert {run.model.positions for run in models("fig9", "longer-learned")} == {"learned"}
+    assert {run.model.positions for run in models("fig9", "longer-none")} == {"none"}
+    assert {(run.model.options["relative"], run.model.positions) for run in models("fig9", "relative-recall")} == {
+        ("rope", "none"),
+        ("alibi", "none"),
+    }
+    assert {(run.train.schedule, run.task.held_out) for run in models("fig10", "split")} == {("linear", 0.2)}
+    assert {(run.model.layers, run.task.relations) for run in models("fig13", "layers-3")} == {(3, ("sibling",))}
+    assert {run.model.positions for run in models("fig3", "attention")} == {"learned"}
+    assert "patch_dev" in models("fig10", "split")[0].stages
+
+
+def test_a_written_sweep_gives_the_same_runs(tmp_path):
+    choice = Choice(seeds=2, widths=(64,), only=("none", "conv-1"))
+    file = tmp_path / "part.json"
+    code = main(
+        ["reproduce", "fig4a", "--seeds", "2", "--widths", "64", "--only", "none,conv-1", "--write-sweep", str(file)]
+    )
+    assert code == 0
+    assert [run.run_id for run in load_runs(str(file))] == [run.run_id for run in runs_of(load_figure("fig4a"), choice)]
+    assert len(load_runs(str(file))) == 2 * 2 * 7
+
+
+def test_a_setting_goes_over_every_run():
+    runs = runs_of(load_figure("fig5"), Choice(seeds=1, settings={"train.precision": "float32"}))
+    assert {run.train.precision for run in runs} == {"float32"}
+
+
+def test_a_file_of_sweeps_is_json_of_sweeps():
+    data = json.loads(as_file(sweeps_of(load_figure("fig5"))))
+    assert [ms.Sweep.model_validate(part) for part in data] == sweeps_of(load_figure("fig5"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["fig99"], "no figure named 'fig99'"),
+        (["fig3", "--preset", "papier"], "no preset named 'papier'; did you mean 'paper'?"),
+        (["fig3", "--widths", "48"], "fig3 has the widths 16, 32, 64, 128, 256, not 48"),
+        (["fig3", "--widths", "wide"], "--widths takes numbers"),
+        (["fig3", "--only", "mambo"], "no part or architecture of fig3 named 'mambo'"),
+        (["fig3", "--seeds", "0"], "at least 1, got 0"),
+        (["fig3", "--on", "cluster"], "--write-sweep"),
+        (["table-params", "--write-sweep", "x.json"], "trains nothing"),
+        (["fig5", "--write-sweep", "/nowhere/x.json"], "cannot write the sweep"),
+    ],
+)
+def test_wrong_words_are_answered_in_a_sentence(words, said, capsys):
+    assert main(["reproduce", *words]) == 2
+    complaint = capsys.readouterr().err
+    assert said in complaint
+    assert complaint.count("\n") == 1
+
+
+def test_nothing_left_is_an_error():
+    with pytest.raises(UserError, match="has no runs with all of this"):
+        runs_of(load_figure("beyond"), Choice(widths=(128,), only=("emergence",)))
