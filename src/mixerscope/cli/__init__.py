@@ -48,6 +48,11 @@ VERBS = {
         "Run an experiment of the paper by the name of its figure.",
         "mixerscope reproduce fig3 --dry-run --device cuda",
     ),
+    "figure": (
+        "figure:figure",
+        "Draw a figure of the paper again from kept results.",
+        "mixerscope figure fig3 reproduction",
+    ),
     "judge": (
         "judge:judge",
         "Name the mechanisms of finished runs again, from what was stored, with other rules if you like.",

@@ -1,5 +1,6 @@
 """`mixerscope reproduce`: the experiments of the paper, each by the name of its figure."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from mixerscope.experiments.paper.sweeps import Choice, Figure
     from mixerscope.sweep.call import Call
 
-ALL, CLAIMS = "all", "claims"
+ALL, CLAIMS, PAGE = "all", "claims", "page"
 
 
 def reproduce(
@@ -26,6 +27,8 @@ def reproduce(
     only: str | None = None,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     out: Path | None = None,
+    results_: Annotated[Path | None, Parameter(name="--results")] = None,
+    collect: Annotated[list[Path] | None, Parameter(negative=())] = None,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
     write_sweep: Path | None = None,
     device: Literal["cpu", "cuda"] = "cpu",
@@ -39,7 +42,8 @@ def reproduce(
     Parameters
     ----------
     name
-        fig1, fig3, fig4a and so on, table-params, or `all`.
+        fig1, fig3, fig4a and so on, table-params, or `all`; `claims` says what became of the paper's sentences, `page`
+        writes one page over all that is kept.
     preset
         `clean`: rate chosen and results measured on different documents, proven verdicts, three seeds. `paper`: as
         published.
@@ -55,6 +59,10 @@ def reproduce(
         path=value, such as train.precision=float32; goes over every run; may be given several times.
     out
         Folder of the runs, which all figures share.
+    results_
+        Folder of what is kept: tables, drawings and ours beside published, a folder a figure.
+    collect
+        Train nothing; take in the runs of a pack or a folder of runs. May be given several times.
     dry_run
         Say runs, cohorts and minutes, and do nothing.
     write_sweep
@@ -76,6 +84,9 @@ def reproduce(
 
     if on != "local":
         raise UserError(f"--on {on}: runs are made on this machine; write them to a file with --write-sweep for others")
+    kept = results_ or Path("reproduction-toy" if toy else "reproduction")
+    if name in (CLAIMS, PAGE):
+        return _say_claims(kept) if name == CLAIMS else _write_page(kept)
     choice = _choice(preset, toy, widths, seeds, only, set_)
     figures = [load_figure(each) for each in ([name] if name != ALL else figure_names())]
     figures = [figure for figure in figures if name != ALL or not figure.apart]
@@ -85,7 +96,8 @@ def reproduce(
     call = Call(out=folder, device=device, compile=compile_, stop_after=stop_after, largest=largest, dry_run=dry_run)
     if dry_run:
         return _say_cost(figures, choice, call)
-    return _run(figures, choice, call)
+    code = FINE if collect else _run(figures, choice, call)
+    return max(code, _keep(figures, choice, collect or [folder], kept))
 
 
 def _choice(
@@ -149,3 +161,48 @@ def _run(figures: "list[Figure]", choice: "Choice", call: "Call") -> int:
     file = call.out / f"{name}.sweep.json"
     file.write_text(as_file(sweeps), encoding="utf-8")
     return carry_out(str(file), call, following_sweep)
+
+
+def _keep(figures: "list[Figure]", choice: "Choice", sources: list[Path], kept: Path) -> int:
+    """Takes runs into the tables that are kept and draws the figures from there."""
+    from mixerscope.cli.console import remarks
+    from mixerscope.experiments.paper.render import load_results, missing, take_in, write_figure
+
+    if any(figure.parts for figure in figures):
+        count = take_in(kept, figures, sources, choice, _command())
+        remarks().print(f"{count} runs are kept below {kept}", markup=False, soft_wrap=True)
+    for figure in figures:
+        found = load_results(kept) if figure.parts else None
+        left = missing(figure, found) if found is not None else ""
+        if left == "everything":
+            remarks().print(f"{figure.name}: nothing was run of it", markup=False, soft_wrap=True)
+            continue
+        folder = write_figure(figure.name, kept, found)
+        results().print(
+            f"{figure.name} is in {folder}{f'; not run: {left}' if left else ''}", markup=False, soft_wrap=True
+        )
+    return FINE
+
+
+def _command() -> str:
+    """What was typed, with the names of files alone: where they lay is nobody's business."""
+    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    return " ".join(["mixerscope", *words])
+
+
+def _say_claims(kept: Path) -> int:
+    from mixerscope.experiments.paper.claims import tested_claims
+    from mixerscope.experiments.paper.render import load_results
+
+    table = plain_table("claim", "outcome", "effect", "seeds", "section")
+    for found in tested_claims(load_results(kept)):
+        table.add_row(found.claim.sentence, found.outcome, found.effect, str(found.seeds), found.claim.section)
+    results().print(table)
+    return FINE
+
+
+def _write_page(kept: Path) -> int:
+    from mixerscope.experiments.paper.page import write_page
+
+    results().print(f"the page is {write_page(kept)}", markup=False, soft_wrap=True)
+    return FINE

@@ -89,14 +89,15 @@ def module_name(figure: str) -> str:
 
 @cache
 def figure_names() -> tuple[str, ...]:
-    """Every figure and table there is a sweep for, in the order of the paper."""
+    """Every figure and table there is a sweep for, in the order of the paper but for Figure 1, which is drawn from the
+    runs of others."""
     found = [path.parent.name.replace("_", "-") for path in EXPERIMENTS.glob("*/sweep.json")]
     return tuple(sorted(found, key=_in_the_paper))
 
 
-def _in_the_paper(name: str) -> tuple[bool, int, str]:
+def _in_the_paper(name: str) -> tuple[bool, bool, int, str]:
     number = "".join(letter for letter in name if letter.isdigit())
-    return not number, int(number or 0), name
+    return not number, name == "fig1", int(number or 0), name
 
 
 def load_figure(name: str) -> Figure:

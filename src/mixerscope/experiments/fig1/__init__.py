@@ -1,0 +1,1 @@
+"""Figure 1: which component associates and which retrieves."""

@@ -1,0 +1,1 @@
+"""Figure 10: treecall with pairs held out."""

@@ -1,0 +1,1 @@
+"""Figure 11: one block or two."""

@@ -1,0 +1,1 @@
+"""Figure 12: one to three blocks on associative recall."""

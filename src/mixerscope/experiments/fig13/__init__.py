@@ -1,0 +1,1 @@
+"""Figure 13: sibling queries on treecall."""

@@ -1,0 +1,1 @@
+"""Figure 4a: Mamba's convolution on associative recall."""

@@ -1,0 +1,1 @@
+"""Figure 4b: the convolution of Based on associative recall."""

@@ -1,0 +1,1 @@
+"""Figure 5: what Mamba's convolutions carry."""

@@ -1,0 +1,1 @@
+"""Figure 7: associative treecall."""

@@ -1,0 +1,1 @@
+"""Figure 8: Mamba's convolution on treecall."""

@@ -1,0 +1,1 @@
+"""Figure 9: learned positions or none."""

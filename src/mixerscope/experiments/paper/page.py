@@ -1,0 +1,105 @@
+"""One page over everything that is kept: claims on top, then every figure, ours beside published."""
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from mixerscope import __version__
+from mixerscope.errors import UserError
+from mixerscope.experiments.paper.claims import (
+    FAILS,
+    HOLDS,
+    NOT_TESTED,
+    WEAKER,
+    counted,
+    tested_claims,
+)
+from mixerscope.experiments.paper.data import Results, published_of
+from mixerscope.experiments.paper.render import compared, load_results, missing, read_about
+from mixerscope.experiments.paper.sweeps import Figure, figure_names, load_figure, settings
+from mixerscope.experiments.paper.tables import COLUMNS, Beside, cells_of, counts
+from mixerscope.progress import duration
+from mixerscope.store import write_bytes
+
+INDEX = "index.html"
+CLASSES = {HOLDS: "holds", WEAKER: "weaker", FAILS: "fails", NOT_TESTED: "untested"}
+CHOSEN = {
+    "dev": "on dev documents and results measured on others",
+    "test": "on the documents that are reported, as published",
+}
+NOTHING = "everything"
+
+
+def write_page(root: Path) -> Path:
+    """Writes the page and gives its path. Figures must have been drawn; `mixerscope figure all` does that."""
+    results = load_results(root)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("mixerscope.experiments.paper", ""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    claims = tested_claims(results)
+    found = counted(claims)
+    text = environment.get_template("page.html.j2").render(
+        version=__version__,
+        runs=f"{len(results.runs):,}",
+        proven=f"{int(results.runs['proof'].sum()):,}",
+        seconds=duration(float(results.runs["seconds"].sum() or 0.0)),
+        chosen=CHOSEN[settings()["presets"][results.choice.preset]["select"]],
+        claims=claims,
+        counts={**{CLASSES[name]: found[name] for name in CLASSES}, "seeds": found["with three seeds"]},
+        classes=CLASSES,
+        columns=COLUMNS,
+        figures=[_section(load_figure(name), root, results) for name in figure_names()],
+    )
+    write_bytes(root / INDEX, text.encode())
+    return root / INDEX
+
+
+def _section(figure: Figure, root: Path, results: Results) -> dict[str, Any]:
+    left = missing(figure, results)
+    drawing = root / figure.name / "figure.svg"
+    there = left != NOTHING
+    if there and not drawing.is_file():
+        raise UserError(f"{figure.name} has not been drawn; `mixerscope figure all {root}` draws what there is")
+    cells = compared(figure.name, results if figure.parts else None) if there else []
+    return {
+        "name": figure.name,
+        "title": figure.title,
+        "about": figure.about,
+        "source": published_of(figure)["source"],
+        "image": _data(drawing) if there else "",
+        "said": summary(figure, cells, left, read_about(root / figure.name)),
+        "lines": [cells_of(cell) for cell in cells],
+    }
+
+
+def _data(drawing: Path) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(drawing.read_bytes()).decode()}"
+
+
+def summary(figure: Figure, cells: Sequence[Beside], left: str, about: dict[str, Any]) -> str:
+    """What there is of a figure, in words."""
+    if left == NOTHING:
+        return "Nothing of it was run."
+    said: list[str] = []
+    told = {name: count for name, count in counts(cells).items() if name != "not printed"}
+    if any(cell.published is not None for cell in cells):
+        said.append(f"Published numbers and ours: {', '.join(f'{n} {name}' for name, n in told.items())}.")
+    if about:
+        without = about["runs"] - about["with_proof"]
+        proofs = f", {without} without a proof" if without else ""
+        said.append(
+            f"{about['runs']} runs lie here ({about['diverged']} diverged{proofs}), seeds"
+            f" {', '.join(map(str, about['seeds']))}, {duration(about['seconds'])} on {', '.join(about['devices'])}."
+        )
+    elif figure.parts:
+        said.append("Its runs are those of other figures.")
+    if left:
+        said.append(f"Not run: {left}.")
+    return " ".join(said)

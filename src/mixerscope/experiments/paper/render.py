@@ -1,0 +1,199 @@
+"""What is written of a figure: its tables of runs, the drawing, ours beside published, and how it was made."""
+
+import hashlib
+import html
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import polars as pl
+
+from mixerscope.errors import UserError
+from mixerscope.experiments.paper.collect import Tables, collect
+from mixerscope.experiments.paper.data import FILES, Results, kinds_of, members_of, published_cells
+from mixerscope.experiments.paper.drawing import configured
+from mixerscope.experiments.paper.sweeps import Choice, Figure, load_figure, module_name
+from mixerscope.experiments.paper.tables import Beside, CellKey, beside, cells_of, markdown
+from mixerscope.report.charts import save_chart
+from mixerscope.spec import read_data_file
+from mixerscope.store import make_folder, write_bytes
+
+ABOUT = "about.json"
+ENDINGS = ("svg", "png", "html")
+COMPRESSION = {"compression": "zstd", "compression_level": 19}
+HASHED = 1 << 20
+
+
+def figure_module(name: str) -> ModuleType:
+    """The code that draws a figure."""
+    load_figure(name)  # refuses what is none
+    return importlib.import_module(f"mixerscope.experiments.{module_name(name)}.figure")
+
+
+def take_in(root: Path, figures: Sequence[Figure], sources: Sequence[Path], choice: Choice, command: str) -> int:
+    """Puts the runs of packs and run folders into the tables below `root`, each into the folder of the first figure it
+    belongs to; runs that are there already are replaced. Gives how many there were."""
+    owners = {kind: figure.name for figure in reversed(figures) for kind in kinds_of(figure.name, choice)}
+    tables = collect(sources, owners)
+    shares = {name: [kind for kind, owner in owners.items() if owner == name] for name in set(owners.values())}
+    count = 0
+    for name, kinds in shares.items():
+        own = tables.runs.filter(pl.col("kind").is_in(kinds))
+        if own.is_empty():
+            continue
+        count += len(own)
+        _merge(root / name, own, tables)
+        _write_about(root / name, sources, choice, command)
+    return count
+
+
+def _merge(folder: Path, runs: pl.DataFrame, tables: Tables) -> None:
+    make_folder(folder)
+    ids = runs["run_id"].to_list()
+    new = {
+        "runs": runs,
+        "cells": tables.cells.filter(pl.col("run_id").is_in(ids)),
+        "tests": tables.tests.filter(pl.col("run_id").is_in(ids)),
+    }
+    for name, frame in new.items():
+        path = folder / f"{name}.parquet"
+        if path.is_file():
+            frame = pl.concat([pl.read_parquet(path).filter(~pl.col("run_id").is_in(ids)), frame])
+        frame.sort(
+            [column for column in ("run_id", "documents", "site", "role", "test") if column in frame.columns]
+        ).write_parquet(path, **COMPRESSION)
+
+
+def _write_about(folder: Path, sources: Sequence[Path], choice: Choice, command: str) -> None:
+    before = read_about(folder)
+    runs = pl.read_parquet(folder / "runs.parquet")
+    said = {
+        "preset": choice.preset,
+        "toy": choice.toy,
+        "settings": dict(choice.settings),
+        "commands": list(dict.fromkeys([*before.get("commands", ()), command])),
+        "sources": {**before.get("sources", {}), **{path.name: sha256(path) for path in sources if path.is_file()}},
+        "runs": len(runs),
+        "with_proof": int(runs["proof"].sum()),
+        "diverged": int((runs["outcome"] == "diverged").sum()),
+        "seeds": sorted(runs["seed"].unique().to_list()),
+        "seconds": round(float(runs["seconds"].sum() or 0.0), 1),
+        "without_seconds": int(runs["seconds"].is_null().sum()),
+        "devices": sorted(runs["device"].unique().to_list()),
+        "made_by": sorted(runs["made_by"].unique().to_list()),
+        "files": {f"{name}.parquet": sha256(folder / f"{name}.parquet") for name in FILES},
+    }
+    write_bytes(folder / ABOUT, (json.dumps(said, indent=1) + "\n").encode())
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    path = folder / ABOUT
+    return read_data_file(path, "record") if path.is_file() else {}
+
+
+def sha256(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(HASHED):
+            found.update(part)
+    return found.hexdigest()
+
+
+def load_results(root: Path) -> Results:
+    """What is kept below a folder, read as what it was asked for."""
+    found = [about for path in sorted(root.glob(f"*/{ABOUT}")) if (about := read_about(path.parent))]
+    if not found:
+        raise UserError(f"there are no results below {root}; `mixerscope reproduce` puts them there")
+    first = found[0]
+    return Results.load(root, Choice(first["preset"], first["toy"], settings=first["settings"]))
+
+
+def compared(name: str, results: Results | None) -> list[Beside]:
+    """Every cell of a figure, ours beside published."""
+    module = figure_module(name)
+    return beside(module.rows(results), _printed(name, results), getattr(module, "EXACT", False))
+
+
+def draw(name: str, results: Results | None) -> dict[str, Any]:
+    """A figure as Vega-Lite JSON."""
+    return configured(figure_module(name).draw(results, _printed(name, results)))
+
+
+def _printed(name: str, results: Results | None) -> dict[CellKey, float]:
+    """What was published; nothing beside a toy."""
+    return {} if results is not None and results.choice.toy else published_cells(load_figure(name))
+
+
+def write_figure(name: str, root: Path, results: Results | None = None) -> Path:
+    """Draws a figure from what is kept below `root`, into the figure's folder there, which is given back."""
+    figure = load_figure(name)
+    if results is None and figure.parts:
+        results = load_results(root)
+    folder = root / name
+    if figure.parts and results is not None and missing(figure, results) == "everything":
+        raise UserError(f"there are no runs of {name} below {root}; `mixerscope reproduce {name}` makes them")
+    make_folder(folder)
+    spec = draw(name, results)
+    for ending in ("svg", "png"):
+        save_chart(spec, folder / f"figure.{ending}")
+    cells = compared(name, results)
+    write_bytes(folder / "table.md", ("\n".join(markdown(cells)) + "\n").encode())
+    svg = (folder / "figure.svg").read_text(encoding="utf-8")
+    write_bytes(folder / "figure.html", _page(figure, svg, cells).encode())
+    return folder
+
+
+def _page(figure: Figure, svg: str, cells: Sequence[Beside]) -> str:
+    lines = "".join(f"<tr>{''.join(f'<td>{html.escape(word)}</td>' for word in cells_of(cell))}</tr>" for cell in cells)
+    title, about = html.escape(figure.title), html.escape(figure.about)
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        "<style>body{font:14px system-ui;margin:2em}td{padding:2px 10px}</style>"
+        f"<h1>{title}</h1><p>{about}</p>{svg}<table>{lines}</table></html>\n"
+    )
+
+
+def missing(figure: Figure, results: Results) -> str:
+    """What of a figure was not run, in words; `everything`, or nothing where all is there."""
+    left: list[str] = []
+    found_any = False
+    for part in figure.parts:
+        found = results.part(figure.name, part.name)
+        found_any |= not found.is_empty()
+        asked = _asked(figure.name, part.name, results)
+        have: dict[str, set[int]] = {}
+        for kind, width in found.select("kind", "width").unique().iter_rows():
+            have.setdefault(kind, set()).add(width)
+        for kind, label in asked.items():
+            widths = [
+                width
+                for width in members_of(figure.name, part.name, results.choice)[0]
+                if width not in have.get(kind, set())
+            ]
+            if widths:
+                left.append(f"{label} d = {', '.join(map(str, widths))}")
+    if figure.parts and not found_any:
+        return "everything"
+    return "; ".join(left)
+
+
+def _asked(figure: str, part: str, results: Results) -> dict[str, str]:
+    found = {kind: told for kind, (own, told) in kinds_of(figure, results.choice).items() if own == part}
+    return {kind: _label(part, told) for kind, told in found.items()}
+
+
+def _label(part: str, told: Mapping[str, Any]) -> str:
+    more = [f"{name} {told[name]}" for name in ("relative", "filter_skip") if name in told]
+    return " ".join(
+        [
+            f"{part}:",
+            str(told["architecture"]),
+            *more,
+            f"({told['positions']} positions)"
+            if part in ("recall", "treecall") and told["positions"] == "learned" and told["architecture"] != "attention"
+            else "",
+        ]
+    ).strip()

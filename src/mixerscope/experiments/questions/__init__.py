@@ -1,0 +1,1 @@
+"""Cells of Figure 3 that disagree."""
