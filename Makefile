@@ -6,7 +6,7 @@ TORCH_BACKEND ?=
 # pip may know of local wheels that uv does not; hand them on (spaces become commas, empty is fine).
 FIND_LINKS = $(shell echo "$${PIP_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null)}" | tr -s ' \n' ',' | sed 's/,$$//')
 
-.PHONY: setup demo test test-slow lint format clean bench-interventions
+.PHONY: setup demo test test-slow lint format clean bench-interventions reproduction
 
 setup: .venv/.ok
 
@@ -47,6 +47,12 @@ test-slow: setup
 bench-interventions: .venv-interp/.ok
 	OMP_NUM_THREADS=1 .venv-interp/bin/pytest -q tests/interventions/test_peers.py tests/interventions/test_adapt_transformers.py
 	OMP_NUM_THREADS=1 .venv-interp/bin/python -m benchmarks.interventions
+
+# Everything that is worked out from what is kept in reproduction/: drawings, the page, the tables of the docs.
+reproduction: setup
+	.venv/bin/mixerscope figure all reproduction
+	.venv/bin/mixerscope reproduce page
+	$(PY) -m benchmarks.reproduction --write
 
 bench-%: setup
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.$(subst -,_,$*)

@@ -5,7 +5,7 @@ from pathlib import Path
 from mixerscope.cli.console import results
 
 
-def figure(name: str, folder: Path, /) -> int:
+def figure(name: str, folder: Path, /, *, preset: str | None = None) -> int:
     """Draw a figure from kept results, as SVG, PNG and HTML, with ours beside the published numbers.
 
     Parameters
@@ -14,15 +14,18 @@ def figure(name: str, folder: Path, /) -> int:
         fig1, fig3, fig4a and so on, table-params, or `all` that have runs.
     folder
         Where `mixerscope reproduce` keeps results; the drawing goes into the figure's own folder there.
+    preset
+        `paper` chooses learning rates on the documents that are reported, `clean` on others; as the runs were kept
+        unless you say.
     """
-    from mixerscope.experiments.paper.render import load_results, missing, write_figure
-    from mixerscope.experiments.paper.sweeps import figure_names, load_figure
+    from mixerscope.experiments.paper.render import kept_figures, load_results, write_figure
+    from mixerscope.experiments.paper.sweeps import load_figure
 
-    if name != "all":
-        results().print(f"{name} is in {write_figure(name, folder)}", markup=False, soft_wrap=True)
-        return 0
-    found = load_results(folder)
-    for each in map(load_figure, figure_names()):
-        if missing(each, found) != "everything":
-            results().print(f"{each.name} is in {write_figure(each.name, folder, found)}", markup=False, soft_wrap=True)
+    figures = [load_figure(name)] if name != "all" else []
+    found = load_results(folder, preset) if name == "all" or figures[0].parts else None
+    if found is not None and not figures:
+        figures = kept_figures(folder, found)
+    for each in figures:
+        place = write_figure(each.name, folder, found)
+        results().print(f"{each.name} is in {place}", markup=False, soft_wrap=True)
     return 0

@@ -18,7 +18,7 @@ from mixerscope.experiments.paper.claims import (
     tested_claims,
 )
 from mixerscope.experiments.paper.data import Results, published_of
-from mixerscope.experiments.paper.render import compared, load_results, missing, read_about
+from mixerscope.experiments.paper.render import compared, kept_figures, load_results, missing, read_about
 from mixerscope.experiments.paper.sweeps import Figure, figure_names, load_figure, settings
 from mixerscope.experiments.paper.tables import COLUMNS, Beside, cells_of, counts
 from mixerscope.progress import duration
@@ -35,6 +35,12 @@ NOTHING = "everything"
 
 def write_page(root: Path) -> Path:
     """Writes the page and gives its path. Figures must have been drawn; `mixerscope figure all` does that."""
+    write_bytes(root / INDEX, page_text(root).encode())
+    return root / INDEX
+
+
+def page_text(root: Path) -> str:
+    """The page."""
     results = load_results(root)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("mixerscope.experiments.paper", ""),
@@ -43,9 +49,10 @@ def write_page(root: Path) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    shown, kept = [load_figure(name) for name in figure_names()], kept_figures(root, results)
     claims = tested_claims(results)
     found = counted(claims)
-    text = environment.get_template("page.html.j2").render(
+    return environment.get_template("page.html.j2").render(
         version=__version__,
         runs=f"{len(results.runs):,}",
         proven=f"{int(results.runs['proof'].sum()):,}",
@@ -55,16 +62,15 @@ def write_page(root: Path) -> Path:
         counts={**{CLASSES[name]: found[name] for name in CLASSES}, "seeds": found["with three seeds"]},
         classes=CLASSES,
         columns=COLUMNS,
-        figures=[_section(load_figure(name), root, results) for name in figure_names()],
+        figures=[
+            _section(figure, root, results, figure in kept) for figure in shown if figure in kept or not figure.apart
+        ],
     )
-    write_bytes(root / INDEX, text.encode())
-    return root / INDEX
 
 
-def _section(figure: Figure, root: Path, results: Results) -> dict[str, Any]:
-    left = missing(figure, results)
+def _section(figure: Figure, root: Path, results: Results, there: bool) -> dict[str, Any]:
+    left = missing(figure, results) if there else NOTHING
     drawing = root / figure.name / "figure.svg"
-    there = left != NOTHING
     if there and not drawing.is_file():
         raise UserError(f"{figure.name} has not been drawn; `mixerscope figure all {root}` draws what there is")
     cells = compared(figure.name, results if figure.parts else None) if there else []

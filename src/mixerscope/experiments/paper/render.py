@@ -15,7 +15,7 @@ from mixerscope.errors import UserError
 from mixerscope.experiments.paper.collect import Tables, collect
 from mixerscope.experiments.paper.data import FILES, Results, kinds_of, members_of, published_cells
 from mixerscope.experiments.paper.drawing import configured
-from mixerscope.experiments.paper.sweeps import Choice, Figure, load_figure, module_name
+from mixerscope.experiments.paper.sweeps import Choice, Figure, figure_names, load_figure, module_name
 from mixerscope.experiments.paper.tables import Beside, CellKey, beside, cells_of, markdown
 from mixerscope.report.charts import save_chart
 from mixerscope.spec import read_data_file
@@ -102,13 +102,13 @@ def sha256(path: Path) -> str:
     return found.hexdigest()
 
 
-def load_results(root: Path) -> Results:
-    """What is kept below a folder, read as what it was asked for."""
+def load_results(root: Path, preset: str | None = None) -> Results:
+    """What is kept below a folder, read as what it was asked for, or with another preset's way of choosing rates."""
     found = [about for path in sorted(root.glob(f"*/{ABOUT}")) if (about := read_about(path.parent))]
     if not found:
         raise UserError(f"there are no results below {root}; `mixerscope reproduce` puts them there")
     first = found[0]
-    return Results.load(root, Choice(first["preset"], first["toy"], settings=first["settings"]))
+    return Results.load(root, Choice(preset or first["preset"], first["toy"], settings=first["settings"]))
 
 
 def compared(name: str, results: Results | None) -> list[Beside]:
@@ -156,44 +156,42 @@ def _page(figure: Figure, svg: str, cells: Sequence[Beside]) -> str:
     )
 
 
+def kept_figures(root: Path, results: Results) -> list[Figure]:
+    """Figures of which something is kept. Those with runs of their own count where these are, not where another figure
+    has some like them."""
+    found = [load_figure(name) for name in figure_names()]
+    return [
+        figure
+        for figure in found
+        if missing(figure, results) != "everything" and (not figure.apart or (root / figure.name / ABOUT).is_file())
+    ]
+
+
 def missing(figure: Figure, results: Results) -> str:
     """What of a figure was not run, in words; `everything`, or nothing where all is there."""
-    left: list[str] = []
+    left: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     found_any = False
     for part in figure.parts:
         found = results.part(figure.name, part.name)
         found_any |= not found.is_empty()
-        asked = _asked(figure.name, part.name, results)
         have: dict[str, set[int]] = {}
         for kind, width in found.select("kind", "width").unique().iter_rows():
             have.setdefault(kind, set()).add(width)
-        for kind, label in asked.items():
-            widths = [
-                width
-                for width in members_of(figure.name, part.name, results.choice)[0]
-                if width not in have.get(kind, set())
-            ]
-            if widths:
-                left.append(f"{label} d = {', '.join(map(str, widths))}")
+        widths = members_of(figure.name, part.name, results.choice)[0]
+        for kind, (own, told) in kinds_of(figure.name, results.choice).items():
+            lacks = tuple(width for width in widths if width not in have.get(kind, set()))
+            if own == part.name and lacks:
+                left.setdefault((part.name, lacks), []).append(_label(told))
     if figure.parts and not found_any:
         return "everything"
-    return "; ".join(left)
+    return "; ".join(
+        f"{part}: {', '.join(names)} d = {', '.join(map(str, widths))}" for (part, widths), names in left.items()
+    )
 
 
-def _asked(figure: str, part: str, results: Results) -> dict[str, str]:
-    found = {kind: told for kind, (own, told) in kinds_of(figure, results.choice).items() if own == part}
-    return {kind: _label(part, told) for kind, told in found.items()}
-
-
-def _label(part: str, told: Mapping[str, Any]) -> str:
+def _label(told: Mapping[str, Any]) -> str:
+    """An architecture and what tells it from others of its part."""
     more = [f"{name} {told[name]}" for name in ("relative", "filter_skip") if name in told]
-    return " ".join(
-        [
-            f"{part}:",
-            str(told["architecture"]),
-            *more,
-            f"({told['positions']} positions)"
-            if part in ("recall", "treecall") and told["positions"] == "learned" and told["architecture"] != "attention"
-            else "",
-        ]
-    ).strip()
+    learned = ["with positions"] if told["positions"] == "learned" and told["architecture"] != "attention" else []
+    bare = ["without positions"] if told["positions"] == "none" and told["architecture"] == "attention" else []
+    return " ".join([str(told["architecture"]), *more, *learned, *(bare if not more else [])])

@@ -1,0 +1,74 @@
+"""Claims: every one has a test, and what becomes of it depends on cells, seeds and models."""
+
+import pytest
+
+from mixerscope.experiments.paper.claim_tests_more import TESTS
+from mixerscope.experiments.paper.claims import Claim, Evidence, counted, judged, load_claims
+from mixerscope.experiments.paper.evidence import combined, difference
+from mixerscope.experiments.paper.sweeps import figure_names
+
+CLAIM = Claim("x", "Something is large.", "4.2", "fig3")
+
+
+def of(*cells: list[float]) -> dict[str, dict[int, float]]:
+    return {f"cell {index}": dict(enumerate(values)) for index, values in enumerate(cells)}
+
+
+def test_every_claim_has_a_test_and_a_figure_and_no_test_is_left_over():
+    claims = load_claims()
+    assert {claim.id for claim in claims} == set(TESTS)
+    assert len(claims) == len(TESTS) >= 20
+    assert {claim.figure for claim in claims} < set(figure_names())
+    assert all(claim.sentence.endswith(".") and claim.section for claim in claims)
+    sections = [claim.section for claim in claims]
+    assert sections == sorted(sections), "in the order of the paper"
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (of([1.0, 1.0, 1.0], [0.8, 0.9, 1.0]), "holds"),
+        (of([1.0, 1.0, 0.1], [1.0, 1.0, 1.0]), "weaker than stated"),  # five of six models
+        (of([1.0], [1.0], [0.0]), "weaker than stated"),
+        (of([1.0], [0.0]), "does not hold"),
+        (of([0.0, 0.0]), "does not hold"),
+        (of([], []), "not tested"),
+        (of([1.0], [], []), "not tested"),  # a third of what the sentence is about
+        (of([1.0], []), "holds"),
+    ],
+)
+def test_what_becomes_of_a_claim(cells, expected):
+    assert judged(CLAIM, Evidence(cells, 0.5, "number")).outcome == expected
+
+
+def test_a_claim_about_little_is_held_to_it():
+    evidence = Evidence(of([0.1, 0.2, 0.1]), 0.5, "number", below=True)
+    found = judged(CLAIM, evidence)
+    assert found.outcome == "holds"
+    assert (found.seeds, found.models, found.passed) == (3, 3, 3)
+    assert found.interval is not None
+    assert found.interval[1] == 1.0
+    assert found.interval[0] == pytest.approx(0.292, abs=0.001)  # Clopper and Pearson: 0.025 ** (1/3)
+    assert judged(CLAIM, Evidence(of([0.1, 0.2, 0.1]), 0.5, "number")).outcome == "does not hold"
+
+
+def test_a_sentence_about_most_cells_needs_most():
+    cells = of([1.0], [1.0], [1.0], [0.0], [0.0])
+    assert judged(CLAIM, Evidence(cells, 0.5, "number", of_cells=3 / 5)).outcome == "holds"
+    assert judged(CLAIM, Evidence(cells, 0.5, "number", of_cells=4 / 5)).outcome == "weaker than stated"
+
+
+def test_claims_are_counted_by_outcome_and_seeds():
+    found = [judged(CLAIM, Evidence(cells, 0.5, "number")) for cells in (of([1.0, 1.0, 1.0]), of([1.0]), of([]))]
+    assert counted(found) == {
+        "holds": 2,
+        "weaker than stated": 0,
+        "does not hold": 0,
+        "not tested": 1,
+        "with three seeds": 1,
+    }
+
+
+def test_seeds_are_paired():
+    assert difference({0: 5.0, 1: 4.0}, {1: 1.0, 2: 9.0}) == {1: 3.0}
+    assert combined(lambda a: None if a > 1 else a, {0: 0.5, 1: 2.0}) == {0: 0.5}

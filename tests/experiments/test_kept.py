@@ -1,0 +1,75 @@
+"""What is committed in `reproduction/`: the drawings, the tables and the pages are those of the data."""
+
+import re
+from pathlib import Path
+
+import pytest
+from benchmarks.paste import pasted
+from benchmarks.reproduction import PAGE, tables
+
+from mixerscope.experiments.paper.data import FILES, Results
+from mixerscope.experiments.paper.page import INDEX, page_text
+from mixerscope.experiments.paper.render import compared, draw, kept_figures, load_results, read_about, sha256
+from mixerscope.experiments.paper.sweeps import figure_names, load_figure
+from mixerscope.experiments.paper.tables import markdown
+from mixerscope.report.charts import save_chart
+
+KEPT = Path(__file__).parents[2] / "reproduction"
+DRAWN = [name for name in figure_names() if (KEPT / name / "table.md").is_file()]
+MOST_BYTES = 30 << 20
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return load_results(KEPT)
+
+
+def words(drawing: str) -> list[str]:
+    """What is written in a drawing; where exactly, depends on fonts."""
+    return sorted(re.findall(r"<text[^>]*>([^<]*)</text>", drawing))
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_figure_is_that_of_the_data(name, results, tmp_path):
+    found = results if load_figure(name).parts else None
+    save_chart(draw(name, found), tmp_path / "figure.svg")
+    committed = (KEPT / name / "figure.svg").read_text()
+    assert words((tmp_path / "figure.svg").read_text()) == words(committed)
+    assert (KEPT / name / "figure.png").is_file()
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_table_is_that_of_the_data(name, results):
+    found = results if load_figure(name).parts else None
+    assert (KEPT / name / "table.md").read_text().splitlines() == markdown(compared(name, found))
+
+
+def test_every_figure_that_has_runs_is_drawn(results):
+    assert [figure.name for figure in kept_figures(KEPT, results)] == DRAWN
+
+
+def test_the_data_has_the_hashes_on_record():
+    recorded = [name for name in figure_names() if read_about(KEPT / name)]
+    assert recorded, "nothing is kept"
+    for name in recorded:
+        for file in FILES:
+            assert read_about(KEPT / name)["files"][f"{file}.parquet"] == sha256(KEPT / name / f"{file}.parquet")
+
+
+def test_the_tables_of_the_docs_are_those_of_the_data(root):
+    page = (root / "docs" / PAGE).read_text()
+    for name, text in tables().items():
+        assert pasted(page, name, text) == page, f"`make reproduction` writes {name!r} again"
+
+
+def test_the_page_is_that_of_the_data():
+    assert (KEPT / INDEX).read_text() == page_text(KEPT)
+
+
+def test_what_is_kept_is_small():
+    assert sum(path.stat().st_size for path in KEPT.rglob("*") if path.is_file()) < MOST_BYTES
+
+
+def test_runs_without_a_proof_have_no_name(results):
+    without = results.runs.filter(~results.runs["proof"])
+    assert set(without["mechanism"].unique()) <= {None, "no proof taken", "not above guessing", "not retrieval"}
