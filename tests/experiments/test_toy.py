@@ -8,6 +8,8 @@ from mixerscope.cli import main
 from mixerscope.experiments.paper.render import load_results, missing
 from mixerscope.experiments.paper.sweeps import figure_names, load_figure
 
+pytestmark = pytest.mark.slow
+
 FIGURES = [name for name in figure_names() if not load_figure(name).apart]
 
 
