@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mixerscope.artifacts.checkpoint import Checkpoint
-from mixerscope.errors import CorruptFile, remark
+from mixerscope.errors import CannotWrite, CorruptFile, remark
 from mixerscope.machine import Machine
 from mixerscope.provenance import own_source, provenance
 from mixerscope.results import run_folder
@@ -60,8 +60,8 @@ class CohortCheckpoint:
         """Writes it down. Where that cannot be done, training goes on all the same."""
         try:
             self._write(kept)
-        except OSError as error:
-            remark(f"no checkpoint could be written to {self.path}: {error.strerror or error}")
+        except CannotWrite as error:
+            remark(f"no checkpoint: {error}")
         self.last = time.monotonic()
 
     def keep_ended(self, members: list[Member]) -> None:

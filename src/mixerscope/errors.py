@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes of commands."""
+LONGEST = 2000
+"""Characters of a complaint: it may quote what somebody else wrote."""
 
 
 class MixerscopeError(Exception):
@@ -31,6 +33,13 @@ class UnknownName(UserError):
 
 class CorruptFile(MixerscopeError):
     """A file whose bytes are not the ones that were written."""
+
+
+class CannotWrite(MixerscopeError):
+    """The disk is full, or a quota is, or a folder cannot be written to."""
+
+    def __init__(self, path: object, error: OSError) -> None:
+        super().__init__(f"cannot write {path}: {error.strerror or error}")
 
 
 class Held(UserError):
@@ -62,8 +71,7 @@ class SelfTestFailed(MixerscopeError):
 
 def complain(error: MixerscopeError | KeyboardInterrupt) -> int:
     """Says in one line on stderr why a command ends, whatever the message looks like; returns its exit code."""
-    message = "interrupted; finished runs are kept" if isinstance(error, KeyboardInterrupt) else str(error)
-    sys.stderr.write(f"mixerscope: {' '.join(message.split())}\n")
+    remark("interrupted; finished runs are kept" if isinstance(error, KeyboardInterrupt) else str(error))
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(error, Interrupted):
@@ -73,8 +81,17 @@ def complain(error: MixerscopeError | KeyboardInterrupt) -> int:
 
 def remark(text: str) -> None:
     """Says something in one line on stderr that nobody asked for and somebody should know."""
-    sys.stderr.write(f"mixerscope: {' '.join(text.split())}\n")
+    text = " ".join(text.split())
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)"
+    sys.stderr.write(f"mixerscope: {printable(text)}\n")
     sys.stderr.flush()
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: what would move the cursor or change colours is spelled out; ends of lines stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mixerscope.errors import MixerscopeError
+from mixerscope.errors import MixerscopeError, printable
 from mixerscope.signals import refuse_signals
 
 
@@ -69,7 +69,7 @@ class Lines:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{printable(line)}\n")
     sys.stderr.flush()
 
 

@@ -192,9 +192,30 @@ def load_run(path: str | Path, stages: RunSpec | Mapping[str, str] | None = None
     return RunResult(folder, None if stages is None else _with_needs(folder, stages))
 
 
-def load_runs(root: str | Path) -> list[RunResult]:
-    """The finished runs in a folder, by name."""
-    return [load_run(folder.path) for folder in find_runs(Path(root))]
+def load_runs(root: str | Path, damaged: list[str] | None = None) -> list[RunResult]:
+    """The finished runs in a folder, by name.
+
+    A damaged one is an error; with a list as `damaged` what is wrong with it is added there and it is left out, for
+    which every file is checked.
+    """
+    if damaged is None:
+        return [load_run(folder.path) for folder in find_runs(Path(root))]
+    found: list[RunResult] = []
+    for folder in find_runs(Path(root), damaged):
+        try:
+            folder.verify()
+            found.append(_whole(load_run(folder.path)))
+        except CorruptFile as error:
+            damaged.append(str(error))
+    if not found:
+        raise CorruptFile("; ".join(damaged))
+    return found
+
+
+def _whole(result: RunResult) -> RunResult:
+    """The run, if all that says what it holds makes sense."""
+    _ = result.record, result.status, result.curve, result.provenance, result.stages
+    return result
 
 
 def _with_needs(folder: RunFolder, stages: Mapping[str, str]) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Whether a run can be made: what could only fail after training is refused before."""
 
+import os
+
 import torch
 
 from mixerscope.errors import UserError
@@ -7,6 +9,8 @@ from mixerscope.model import build_model, state_size
 from mixerscope.randomness import stream
 from mixerscope.registry import MIXERS
 from mixerscope.spec import RunSpec, training_identity
+
+TOKEN_BYTES, WEIGHT_BYTES = 8, 4
 
 
 def _first_look(spec: RunSpec) -> None:
@@ -35,8 +39,27 @@ def _first_look(spec: RunSpec) -> None:
         raise UserError(f"{outside[0]} is not causal: changing the last token moves outputs before it{more}")
 
 
+def check_sizes(spec: RunSpec) -> None:
+    """Refuses documents and models that cannot be kept in memory here, before anything of that size is made."""
+    task, model, train = spec.task, spec.model, spec.train
+    sizes = {
+        "train.documents": train.documents * task.max_length * TOKEN_BYTES,
+        "train.eval_documents": train.eval_documents * task.max_length * TOKEN_BYTES,
+        "train.batch_size": train.batch_size * task.max_length * model.width * WEIGHT_BYTES,
+        "model.width": (task.vocab_size + model.layers * model.width) * model.width * WEIGHT_BYTES,
+    }
+    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name, size in sizes.items():
+        if size > here:
+            raise UserError(
+                f"{name} is too large for this machine: it takes more than {size / 2**30:,.0f} GiB, of"
+                f" {here / 2**30:,.0f}"
+            )
+
+
 def check_runnable(spec: RunSpec) -> None:
     """Refuses what could only fail after training."""
+    check_sizes(spec)
     if training_identity(spec) != spec.identity:
         raise UserError("the code of a component was edited after this spec was made; make the spec again")
     if spec.model.positions == "learned" and spec.task.max_length > spec.model.max_length:

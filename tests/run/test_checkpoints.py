@@ -8,7 +8,7 @@ import pytest
 
 from mixerscope.artifacts.checkpoint import Checkpoint
 from mixerscope.checkpoints import is_begun
-from mixerscope.errors import CorruptFile, UserError
+from mixerscope.errors import CannotWrite, CorruptFile, UserError
 from mixerscope.machine import CPU, Machine
 from mixerscope.progress import Cancelled, Stop
 from mixerscope.results import load_run, run_folder
@@ -224,14 +224,14 @@ def test_a_header_that_claims_to_be_endless_is_not_read():
 
 def test_where_no_checkpoint_can_be_written_training_goes_on_and_says_so(undisturbed, tmp_path, monkeypatch, capsys):
     def full(path: Path, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise CannotWrite(path, OSError(errno.ENOSPC, "No space left on device"))
 
     specs = COHORTS["one run"]
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_files, "write_bytes", full)
         with pytest.raises(Cancelled):
             run_cohort(specs, tmp_path, stopping(4), RARELY)
-    assert "no checkpoint could be written to" in (said := capsys.readouterr().err)
+    assert "no checkpoint: cannot write " in (said := capsys.readouterr().err)
     assert said.endswith(": No space left on device\n")
     run_cohort(specs, tmp_path)
     assert tree(tmp_path) == undisturbed("one run")

@@ -3,6 +3,7 @@
 Exit codes: 0 fine, 1 a run failed, 2 the input is wrong. Results go to stdout, progress and complaints to stderr.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -85,6 +86,9 @@ def make_app() -> App:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     tokens = sys.argv[1:] if argv is None else list(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows ASCII only gets what it can show
     try:
         code = make_app()(tokens, exit_on_error=False, print_error=False, verbose=False)
         return code if isinstance(code, int) else FINE

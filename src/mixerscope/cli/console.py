@@ -2,18 +2,41 @@
 
 import os
 import sys
-from typing import IO
+from typing import IO, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from mixerscope.errors import printable
 
 WIDE = 160
 """Columns when nobody is looking: a pipe has no width, and cells of a table should not be cut for it."""
 
 
+class _Safe(Console):
+    """Data may hold what a terminal obeys; here it is spelled out."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(printable(one) if isinstance(one, str) else one for one in objects), **options)
+
+
+class _SafeTable(Table):
+    """Cells are text and no markup."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        super().add_row(*map(_safe, cells), **options)
+
+
+def _safe(cell: Any) -> Any:
+    if isinstance(cell, Text):
+        return cell if printable(cell.plain) == cell.plain else Text(printable(cell.plain), cell.style)
+    return Text(printable(cell)) if isinstance(cell, str) else cell
+
+
 def _console(file: IO[str]) -> Console:
     looking = file.isatty() or "COLUMNS" in os.environ
-    return Console(file=file, width=None if looking else WIDE, highlight=False, emoji=False)
+    return _Safe(file=file, width=None if looking else WIDE, highlight=False, emoji=False)
 
 
 def results() -> Console:
@@ -26,4 +49,4 @@ def remarks() -> Console:
 
 def plain_table(*columns: str) -> Table:
     """A table without lines, which reads well in a pipe too."""
-    return Table(*columns, box=None, padding=(0, 2, 0, 0), show_header=any(columns))
+    return _SafeTable(*columns, box=None, padding=(0, 2, 0, 0), show_header=any(columns))

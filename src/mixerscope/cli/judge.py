@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from mixerscope.cli.console import remarks, results
+from mixerscope.errors import FAILED, FINE
 
 if TYPE_CHECKING:
     from mixerscope.stages.judge import Judge
@@ -17,6 +18,7 @@ def judge(
     *,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     fresh: Annotated[bool, Parameter(negative=())] = False,
+    strict: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Name the mechanisms of finished runs again, from what patching stored: no model is built, nothing is trained.
 
@@ -30,15 +32,19 @@ def judge(
         path=value, such as rules.carries=0.7; may be given several times.
     fresh
         Judge again even if a verdict by these rules is there.
+    strict
+        Refuse a folder in which a run is damaged; else it is named and left out, and the exit code is 1.
     """
+    from mixerscope.cli.damage import sound_runs
     from mixerscope.cli.verdicts import verdict_table
-    from mixerscope.results import RunResult, load_runs
+    from mixerscope.results import RunResult
     from mixerscope.runs import redo
 
     stage = judge_of(set_)
     found: list[RunResult] = []
     without: list[str] = []
-    for result in load_runs(folder):
+    runs, left_out = sound_runs(folder, strict)
+    for result in runs:
         if "patch" in result.stages:
             found.append(redo(result, "judge", stage, fresh))
         else:
@@ -48,7 +54,7 @@ def judge(
     for name in without:
         remarks().print(f"{name} was not patched, so there is nothing to judge", markup=False, soft_wrap=True)
     results().print(f"judged {len(found)} run{'s' if len(found) != 1 else ''}", markup=False)
-    return 0
+    return FAILED if left_out else FINE
 
 
 def judge_of(words: list[str] | None) -> "Judge":

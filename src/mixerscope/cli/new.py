@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from mixerscope.cli.console import results
-from mixerscope.errors import UserError
+from mixerscope.errors import CannotWrite, UserError
 
 new = App(name="new", help="Write a spec file to start from.", result_action="return_value")
 
@@ -48,7 +48,7 @@ def new_spec(
         raise UserError(f"{path} exists already; give another name")
     try:
         write_bytes(path, text.encode())
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    except CannotWrite as error:
+        raise UserError(str(error)) from error
     results().print(f"wrote {path}; `mixerscope run {path}` runs it", markup=False, soft_wrap=True)
     return 0

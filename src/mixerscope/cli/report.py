@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from mixerscope.cli.console import results
-from mixerscope.errors import UserError
+from mixerscope.errors import FAILED, FINE, UserError
 
 
 def report(
@@ -17,6 +17,7 @@ def report(
     best: Annotated[bool, Parameter(negative=())] = False,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     use: Annotated[list[str] | None, Parameter(negative=())] = None,
+    strict: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """One HTML page over the finished runs in a folder.
 
@@ -33,20 +34,18 @@ def report(
     use
         `file.py:Class` or `pkg.module:Class`, a component of yours that runs name as local/Class; may be given several
         times. The page does without, but for the example of a document.
+    strict
+        Refuse a folder in which a run is damaged; else it is named and left out, and the exit code is 1.
     """
+    from mixerscope.cli.damage import sound_runs
     from mixerscope.cli.judge import judge_of
-    from mixerscope.results import load_run
     from mixerscope.spec.reading import use_all
-    from mixerscope.store import find_runs
 
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise UserError(f"cannot write the page to {out}: it should be a file in a folder that exists")
     use_all(use)
     rules = judge_of(set_) if set_ else None
-    folders = find_runs(folder)
-    for found in folders:
-        found.verify()
-    runs = [load_run(found.path) for found in folders]
+    runs, left_out = sound_runs(folder, strict)
     if rules is not None:
         from mixerscope.runs import redo
 
@@ -61,4 +60,4 @@ def report(
             raise UserError(f"all runs in {folder} diverged, so none is the best; leave out --best")
     page = write_report(folder, out, runs)
     results().print(f"{len(runs)} run{'s' if len(runs) > 1 else ''}: {page}", markup=False, soft_wrap=True)
-    return 0
+    return FAILED if left_out else FINE

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -12,6 +12,9 @@ from mixerscope.errors import UserError, nearest
 class Spec(BaseModel):
     """A frozen value whose fields are its only configuration; an unknown key is an error."""
 
+    largest: ClassVar[float] = 10**8
+    """Of any whole number in a spec, but for seeds."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     @model_validator(mode="before")
@@ -19,10 +22,22 @@ class Spec(BaseModel):
     def _refuse_unknown_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
             known = list(cls.model_fields)
-            for key in data:
+            for key, value in data.items():
                 if key not in known:
                     raise ValueError(f"{cls.__name__} has no field {key!r}{nearest(str(key), known)}")
+                cls._refuse_sizes(key, value)
         return data
+
+    @classmethod
+    def _refuse_sizes(cls, key: str, value: Any) -> None:
+        """Numbers by which nobody could mean anything but harm, before anything of that size is made."""
+        field = cls.model_fields[key]
+        kind, bounded = field.annotation, any(hasattr(m, "le") or hasattr(m, "lt") for m in field.metadata)
+        if isinstance(value, bool) and not _takes(kind, bool):
+            raise ValueError(f"{key} should be a number, not {str(value).lower()}")
+        size = isinstance(value, int | float) and not isinstance(value, bool) and not _takes(kind, float)
+        if size and not bounded and not key.endswith("seed") and abs(value) > cls.largest:
+            raise ValueError(f"{key} should be at most {cls.largest:,}, got {value:.3g}")
 
     def changed(self, **fields: Any) -> Any:
         """A copy with some fields changed, validated anew; a field that is a spec itself takes a spec."""
@@ -33,6 +48,11 @@ class Spec(BaseModel):
                     f" in what is there, as in spec.changed({name}=spec.{name}.changed(...))"
                 )
         return type(self).model_validate({**{name: getattr(self, name) for name in type(self).model_fields}, **fields})
+
+
+def _takes(kind: Any, sort: type) -> bool:
+    """Whether a field of this type takes values of that one as they are."""
+    return kind in (sort, Any, object) or any(_takes(inner, sort) for inner in get_args(kind))
 
 
 def canonical_json(value: Any) -> str:
@@ -61,7 +81,7 @@ def one_sentence(error: ValidationError) -> str:
     if first["type"] == "missing":
         message = "this field is required"
     elif first["type"] != "value_error":
-        message = f"{message[0].lower()}{message[1:]}, got {first['input']!r}"
+        message = f"{message[0].lower()}{message[1:]}, got {first['input']!r:.200}"
     more = error.error_count() - 1
     tail = f" (and {more} more)" if more else ""
     return f"{path}: {message}{tail}" if path else f"{message}{tail}"

@@ -23,6 +23,8 @@ def parse_settings(words: list[str] | None) -> dict[str, Any]:
             settings[path] = json.loads(text)
         except json.JSONDecodeError:
             settings[path] = text
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"--set {path}: a number of so many digits, or brackets so deep, have no use") from error
     return settings
 
 
@@ -59,12 +61,14 @@ def read_data_file(path: Path, what: str, hint: str = "") -> Any:
         raise UserError(f"cannot read the {what} {path}: {error.strerror}") from error
     except RecursionError as error:
         raise UserError(f"{path} is nested too deeply") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
     except json.JSONDecodeError as error:
         raise UserError(f"{path} is not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not JSON: it is not UTF-8 text") from error
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+    except ValueError as error:
+        raise UserError(f"{path} holds a number of too many digits") from error
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -103,6 +103,9 @@ def _dump_stages(stages: dict[str, Spec]) -> dict[str, Any]:
     return {name: stage.model_dump(mode="json") for name, stage in stages.items()}
 
 
+MOST_LAYERS = 2**10
+
+
 class ModelSpec(Spec):
     """A backbone and the mixers in it."""
 
@@ -113,7 +116,7 @@ class ModelSpec(Spec):
     """A mixer's name, or the name of a layer pattern; `mixerscope ls architectures`."""
     width: int = Field(default=64, ge=1, le=2**16)
     """Of the residual stream."""
-    layers: int = Field(default=2, ge=1, le=2**10)
+    layers: int = Field(default=2, ge=1, le=MOST_LAYERS)
     """Blocks, one after the other."""
     options: dict[str, Any] = {}
     """Options of the architecture; `mixerscope show NAME` lists them."""
@@ -130,7 +133,11 @@ class ModelSpec(Spec):
         if not isinstance(data, dict) or not isinstance(data.get("architecture"), str):
             return data
         layers = _whole(data.get("layers", 2))
-        if not isinstance(layers, int) or layers < 1 or not isinstance(data.get("options", {}), dict):
+        if (
+            not isinstance(layers, int)
+            or not 1 <= layers <= MOST_LAYERS
+            or not isinstance(data.get("options", {}), dict)
+        ):
             return data
         options, plan = resolve_layers(data["architecture"], data.get("options", {}), layers)
         return {"positions": _usual_positions(plan), **data, "options": options}
@@ -163,7 +170,7 @@ class TrainSpec(Spec):
     revision: ClassVar[int] = 1
     """Of the trainer; raised when what it computes or a default here changes."""
 
-    steps: PositiveInt = 50_016
+    steps: int = Field(default=50_016, gt=0, le=10**7)
     """Updates of the weights."""
     batch_size: PositiveInt = 32
     """Documents in one of them."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mixerscope.artifacts.checkpoint import LENGTH_BYTES, Checkpoint
-from mixerscope.errors import CorruptFile
+from mixerscope.errors import CannotWrite, CorruptFile
 from mixerscope.spec import digest
 from mixerscope.store.files import TEMPORARY, write_bytes
 
@@ -43,11 +43,15 @@ class CheckpointFolder:
     def write(self, path: Path, checkpoint: Checkpoint) -> None:
         data = checkpoint.to_bytes()
         while True:
-            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise CannotWrite(self.path, error) from error
             try:
                 return write_bytes(path, data)
-            except FileNotFoundError:
-                continue  # whoever removed the last of theirs has just removed the folder
+            except CannotWrite:
+                if self.path.is_dir():  # else whoever removed the last of theirs has just removed the folder
+                    raise
 
     def remove(self, path: Path) -> None:
         """Removes a checkpoint, halves of it that a kill left, and the folder with the last."""

@@ -9,18 +9,30 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mixerscope.errors import CorruptFile, UserError
+from mixerscope.errors import CannotWrite, CorruptFile, UserError
 
 TEMPORARY = ".mixerscope-"
 """In the name of a file while it is being written."""
 HEAD = 4096
 """Bytes of a file that tell whose it is."""
+LARGEST_JSON, LARGEST_FILE = 64 << 20, 8 << 30
+"""Bytes that are read of what somebody else may have made."""
 _UMASK = threading.Lock()
 """The mask can only be read by setting it; of two threads in between, one would leave it at zero for good."""
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file so that a kill at any moment leaves the old one or the new one, never a part."""
+    """Writes a file so that a kill at any moment leaves the old one or the new one, never a part.
+
+    Where the disk is full, or cannot be written to, `CannotWrite` says so and the old one stays.
+    """
+    try:
+        _write_bytes(path, data)
+    except OSError as error:
+        raise CannotWrite(path, error) from error
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{TEMPORARY}")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -47,13 +59,20 @@ def write_json(path: Path, value: Any) -> None:
 
 def append_jsonl(path: Path, row: Mapping[str, Any]) -> None:
     """Adds a row at the end; half of one that a kill left there is taken away. One writer at a time."""
+    try:
+        _append(path, (json.dumps(row, allow_nan=False) + "\n").encode())
+    except OSError as error:
+        raise CannotWrite(path, error) from error
+
+
+def _append(path: Path, line: bytes) -> None:
     with path.open("ab+") as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             if file.read() != b"\n":
                 file.seek(0)
                 file.truncate(file.read().rfind(b"\n") + 1)
-        file.write((json.dumps(row, allow_nan=False) + "\n").encode())
+        file.write(line)
         file.flush()
         os.fsync(file.fileno())
 
@@ -61,7 +80,7 @@ def append_jsonl(path: Path, row: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptFile(f"{path} is not JSON: {error}") from error
 
 
@@ -69,8 +88,16 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     try:
         # What follows the last end of a line is half of a row that somebody is writing, or was.
         return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptFile(f"{path} is not JSON lines: {error}") from error
+
+
+def read_bounded(path: Path) -> bytes:
+    """A file that somebody else may have made: one of a size that no run of ours has is not read."""
+    size, most = path.stat().st_size, LARGEST_JSON if path.suffix == ".json" else LARGEST_FILE
+    if size > most:
+        raise CorruptFile(f"{path} has {size / 2**20:,.0f} MiB, where {most / 2**20:,.0f} are the most")
+    return path.read_bytes()
 
 
 def sha256_of(data: bytes) -> str:

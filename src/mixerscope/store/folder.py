@@ -24,7 +24,7 @@ from mixerscope.artifacts import (
 )
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.spec.identity import id_of
-from mixerscope.store.files import TEMPORARY, make_folder, sha256_of, write_bytes
+from mixerscope.store.files import TEMPORARY, make_folder, read_bounded, sha256_of, write_bytes
 
 A = TypeVar("A", bound=Artifact)
 
@@ -70,7 +70,7 @@ class SealedFolder:
     def seal(self) -> Seal:
         """What the folder says it holds; refused where its name says otherwise."""
         try:
-            found = Seal.from_bytes((self.path / Seal.file).read_bytes())
+            found = Seal.from_bytes(read_bounded(self.path / Seal.file))
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(f"{self.path} holds no finished run") from None
         except OSError as error:
@@ -181,7 +181,7 @@ class SealedFolder:
         if name not in seal.files or not path.is_file():
             raise CorruptFile(f"{path} is missing")
         try:
-            data = path.read_bytes()
+            data = read_bounded(path)
         except OSError as error:
             raise CorruptFile(f"{path} cannot be read: {error.strerror}") from error
         if sha256_of(data) != seal.files[name]:
@@ -265,11 +265,16 @@ class RunFolder(SealedFolder):
             stage.verify()
 
 
-def find_runs(root: Path) -> list[RunFolder]:
-    """The finished trainings in a folder, itself or one level below, by name; a copy of one counts once."""
+def find_runs(root: Path, damaged: list[str] | None = None) -> list[RunFolder]:
+    """The finished trainings in a folder, itself or one level below, by name; a copy of one counts once.
+
+    One that is not what it seems is an error, or is left out and added to `damaged`.
+    """
     if not root.is_dir():
         raise UserError(f"{root} is not a folder")
-    return _each_once(RunFolder(path) for path in [root, *sorted(root.iterdir())] if path.is_dir()) or _none(root)
+    folders = (RunFolder(path) for path in [root, *sorted(root.iterdir())] if path.is_dir())
+    found = _each_once(folders, damaged)
+    return found if found or damaged else _none(root)
 
 
 def find_all_runs(root: Path, damaged: list[str]) -> list[RunFolder]:

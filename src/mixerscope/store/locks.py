@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from mixerscope.errors import Held, MixerscopeError, UserError, remark
+from mixerscope.errors import CannotWrite, Held, MixerscopeError, remark
 from mixerscope.store.checkpoints import WORKSHOP
 
 TOUCHED_EVERY = 10.0
@@ -118,7 +118,7 @@ class Locks:
             except FileNotFoundError:
                 continue  # whoever was the last here has just removed the folder
             except OSError as error:
-                raise UserError(f"cannot write to {self.folder.parents[1]}: {error.strerror}") from error
+                raise CannotWrite(self.folder.parents[1], error) from error
             try:
                 if _linked(own, path):
                     return None

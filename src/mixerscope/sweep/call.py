@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from mixerscope.errors import FAILED, FINE, UserError
+from mixerscope.errors import FAILED, FINE, UserError, printable
 from mixerscope.signals import heeded
+from mixerscope.sweep.expand import MOST_RUNS
 
 if TYPE_CHECKING:
     from mixerscope.sweep.execute import Listener
@@ -81,6 +82,7 @@ class Call:
             " local/Class; may be given several times."
         ),
     )
+    yes: bool = field(default=False, metadata=_help(f"Make the sweep even if it has more than {MOST_RUNS:,} runs."))
     skip: list[Path] | None = field(
         default=None,
         metadata=_help(
@@ -119,7 +121,7 @@ def carry_out(
     _check_pack(call.pack)
     use_all(call.use)
     plan = make_plan(
-        load_runs(source, typed_settings(call.set)),
+        load_runs(source, typed_settings(call.set), None if call.yes else MOST_RUNS),
         call.out,
         machine,
         in_flight=call.in_flight,
@@ -174,5 +176,5 @@ def _check_pack(file: Path | None) -> None:
 
 
 def _print(lines: Sequence[str]) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
     sys.stdout.flush()

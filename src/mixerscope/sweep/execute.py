@@ -18,7 +18,7 @@ import torch
 from mixerscope import runs
 from mixerscope.artifacts import Timing
 from mixerscope.checkpoints import is_begun
-from mixerscope.errors import Held, Interrupted, UserError
+from mixerscope.errors import CannotWrite, Held, Interrupted, UserError
 from mixerscope.machine import Machine, torch_threads
 from mixerscope.progress import Cancelled, Stop
 from mixerscope.results import load_run, run_folder
@@ -184,8 +184,15 @@ class _Executor:
         row = JobRow(job.number, job.precision, self.begun.pop(job.number), job.seconds, now - self.since)
         self.since = now
         self.outcome.jobs.append(row)
-        self.table.add(row)
+        self._note(row)
         self.listener.job_ended(row)
+
+    def _note(self, row: CohortRow | JobRow) -> None:
+        """Into the table; a sweep does not end because there is no room for a row."""
+        try:
+            self.table.add(row)
+        except CannotWrite as error:
+            self.listener.remark(str(error))
 
     def _give_up(self) -> None:
         self.stopping.set()
@@ -219,6 +226,11 @@ class _Executor:
                 self.listener.remark(f"{cohort}: {held}")
             self.held[cohort.id] = time.monotonic() + ASKED_EVERY
             return False
+        except CannotWrite:
+            if not self.threads:
+                raise
+            self.held[cohort.id] = time.monotonic() + ASKED_EVERY  # those in flight may make room
+            return False
         self.locks[cohort.id] = locks
         return True
 
@@ -250,7 +262,7 @@ class _Executor:
             self.outcome.left.append(cohort)
         if row.alone_s is not None:
             self.plan.estimator.calibration.add(Timed(row.architecture, row.expected_s, row.alone_s))
-        self.table.add(row)
+        self._note(row)
         self.listener.cohort_ended(cohort, row)
         if not any(other is job for other, _ in (*self.waiting, *self.threads.values())):
             self._close(job)
@@ -279,8 +291,7 @@ class _Executor:
         except Interrupted as error:
             ending, reason = "interrupted", error.number.name
         except BaseException as error:  # noqa: BLE001 - recorded and reported; the other cohorts go on
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            reason = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+            reason = _reason(error)
         self.forecast.ended(running)
         self._unlock(cohort)
         self.ended.put((job, running, ending, reason))
@@ -328,6 +339,14 @@ class _Executor:
             wall_s=spent,
             steps_per_s=rate,
         )
+
+
+def _reason(error: BaseException) -> str:
+    """In a sentence; with its place, where nobody raised it on purpose."""
+    if isinstance(error, CannotWrite):
+        return str(error)
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
 
 
 def _timed(folders: Sequence[Path]) -> tuple[float, float, float | None]:

@@ -1,6 +1,7 @@
 """A sweep as data: a base, and what is varied in it."""
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -8,6 +9,9 @@ from pydantic import field_validator
 
 from mixerscope.errors import UserError
 from mixerscope.spec import RunSpec, Spec, parse, with_settings
+
+MOST_RUNS = 10_000
+"""Of a sweep, unless one says that more are meant."""
 
 
 class Sweep(Spec):
@@ -32,6 +36,11 @@ class Sweep(Spec):
             if not values:
                 raise ValueError(f"{path} has no values to vary over")
         return vary
+
+    @property
+    def size(self) -> int:
+        """Combinations."""
+        return math.prod(map(len, self.vary.values()))
 
     def runs(self, settings: Mapping[str, Any] | None = None) -> list[RunSpec]:
         """One spec per combination, the first path varying slowest, each run once; `settings` go over everything."""

@@ -7,15 +7,22 @@ from typing import Any
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.loading import import_place
 from mixerscope.spec import RunSpec, parse, read_data_file
-from mixerscope.sweep.expand import Sweep, expand
+from mixerscope.sweep.expand import MOST_RUNS, Sweep, expand
 
 SHIPPED = Path(__file__).parents[1] / "experiments"
 """Sweep files that come with the package are known by their name alone."""
 
 
-def load_runs(source: str, settings: Mapping[str, Any] | None = None) -> list[RunSpec]:
-    """The runs of a sweep file, of a shipped sweep (`figure3`) or of `module:function`, with `settings` over each."""
-    runs = expand(_parts(source), settings)
+def load_runs(source: str, settings: Mapping[str, Any] | None = None, most: int | None = MOST_RUNS) -> list[RunSpec]:
+    """The runs of a sweep file, of a shipped sweep (`figure3`) or of `module:function`, with `settings` over each.
+
+    More than `most` are refused before they are made.
+    """
+    parts = _parts(source)
+    count = sum(part.size if isinstance(part, Sweep) else 1 for part in parts)
+    if most is not None and count > most:
+        raise UserError(f"{source} describes {count:,} runs, more than {most:,}; say --yes if that is meant")
+    runs = expand(parts, settings)
     if not runs:
         raise UserError(f"{source} describes no runs")
     return runs

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mixerscope.errors import printable
 from mixerscope.progress import duration
 from mixerscope.sweep.cohorts import Cohort, in_words
 from mixerscope.sweep.execute import Listener, SweepOutcome
@@ -43,7 +44,7 @@ class Lines(Listener):
         self.remark(ended_line(row))
 
     def remark(self, text: str) -> None:
-        sys.stderr.write(f"{time.monotonic() - self.began:7.1f} s  {text}\n")
+        sys.stderr.write(f"{time.monotonic() - self.began:7.1f} s  {printable(text)}\n")
         sys.stderr.flush()
 
 
