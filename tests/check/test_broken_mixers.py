@@ -194,6 +194,56 @@ class Smuggler(Sound):
         return 0
 
 
+class LeaksBeyond(Sound):
+    """Right for short documents."""
+
+    beyond = 16
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y + torch.roll(x, -1, 1) if x.shape[1] > self.beyond else y
+
+
+class LeaksBeyond40(LeaksBeyond):
+    beyond = 40
+
+
+class LeaksBeyond64(LeaksBeyond):
+    beyond = 64
+
+
+class LeaksBeyond500(LeaksBeyond):
+    beyond = 500
+
+
+class LeaksInSinglePrecision(Sound):
+    def forward(self, x):
+        y = super().forward(x)
+        return y + torch.roll(x, -1, 1) if x.dtype == torch.float32 else y
+
+
+class WrongStepBeyond64(Sound):
+    def step(self, x, state):
+        y, state = super().step(x, state)
+        return (2 * y if state[0].shape[1] > 64 else y), state
+
+
+class MixesLargeBatches(Sound):
+    def forward(self, x):
+        y = super().forward(x)
+        return y - x.mean(0) if len(x) > 32 else y
+
+
+class OtherModeOtherOutput(Sound):
+    def forward(self, x):
+        return super().forward(x) * (1.0 if self.training else 0.9)
+
+
+class Leaves(Sound):
+    def forward(self, x):
+        raise SystemExit(0)
+
+
 def refused(mixer):
     # Some of these draw from the global generator, which is what they are refused for.
     with construction(0):
@@ -234,12 +284,28 @@ def test_the_sound_one_passes():
         (WrongStateSize, "state_size", "16 numbers cross, declared are 7"),
         (WrongStep, "step", "differ from the parallel form"),
         (Smuggler, "carried_state", ""),
+        (LeaksBeyond, "causality", "of 40 (float64) moved an earlier output"),
+        (LeaksBeyond40, "causality", "of 64 (float64) moved an earlier output"),
+        (LeaksBeyond64, "causality", "of 129 (float64) moved an earlier output"),
+        (LeaksInSinglePrecision, "causality", "(float32) moved an earlier output"),
+        (WrongStepBeyond64, "step", "at length 129 the steps differ"),
+        (MixesLargeBatches, "documents", "off those it gives among others"),
+        (OtherModeOtherOutput, "determinism", "`train()` and `eval()` give other outputs"),
+        (Leaves, "shape", "SystemExit"),
     ],
 )
 def test_broken(mixer, test, detail):
     found = refused(mixer)
     assert test in found
     assert detail in found[test]
+
+
+def test_a_further_length_is_tried_when_asked_for():
+    assert refused(LeaksBeyond500) == {}
+    found = {result.name: result.detail for result in check_mixer(LeaksBeyond500, length=501) if not result.passed}
+    assert "of 501 (float64) moved an earlier output" in found["causality"]
+    with pytest.raises(UserError, match="lengths from 1 to 100000, got 0"):
+        check_mixer(Sound, length=0)
 
 
 def test_a_class_that_is_no_mixer_is_the_callers_error():

@@ -1,6 +1,7 @@
 """The conformance suite: what every mixer and every task must satisfy, built in or not. One function a property."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from mixerscope.check import forward, sites, stacked, stepping
@@ -37,15 +38,21 @@ PROPERTIES: dict[str, Property] = {
     "carried_state": stepping.carried_state,
     "state_size": stepping.state_size,
 }
+LONGEST = 100_000
 NEEDS_NAME = {"cohort_training"}
 """Models find their mixers by name, so a class that is not registered cannot be trained."""
 
 
 def check_mixer(
-    mixer: str | type[Mixer], *, width: int = 16, options: Mapping[str, Any] | None = None
+    mixer: str | type[Mixer], *, width: int = 16, options: Mapping[str, Any] | None = None, length: int | None = None
 ) -> list[CheckResult]:
-    """Tries every property on a registered name, a class, or a reference `pkg.module:Class` or `path/file.py:Class`."""
-    subject = find_subject(mixer, width, options or {})
+    """Tries every property on a registered name, a class, or a reference `pkg.module:Class` or `path/file.py:Class`.
+
+    `length` is one more length of documents to try.
+    """
+    if length is not None and not 1 <= length <= LONGEST:
+        raise UserError(f"documents are tried at lengths from 1 to {LONGEST}, got {length}")
+    subject = replace(find_subject(mixer, width, options or {}), length=length)
     built = _try("construction", subject)
     if not built.passed:
         return [built]

@@ -4,7 +4,7 @@ import torch
 from safetensors.torch import load, save
 
 from mixerscope.check.outcome import demand
-from mixerscope.check.subject import DEPTH, TOLERANCE, Subject, gap
+from mixerscope.check.subject import DEPTH, SINGLE_TOLERANCE, TOLERANCE, Subject, gap
 from mixerscope.mixers.base import InitRule
 from mixerscope.randomness import stream
 
@@ -17,34 +17,47 @@ def constructed(subject: Subject) -> str:
 
 def shape(subject: Subject) -> str:
     """[b, t, d] in, [b, t, d] out, at any length, in single precision too."""
-    for length in (1, 2, 7, 13):
+    for length in subject.lengths:
         x = subject.documents(3, length)
         for dtype in (torch.float64, torch.float32):
             y = subject.build().to(dtype)(x.to(dtype))
             demand(y.shape == x.shape, f"{list(x.shape)} became {list(y.shape)}")
             demand(y.dtype == dtype, f"{dtype} became {y.dtype}")
-    return "lengths 1, 2, 7, 13"
+    return f"lengths {', '.join(map(str, subject.lengths))}"
+
+
+EVERY_POSITION = 13
+"""Up to this length a change is tried from every position on, beyond it around powers of two."""
 
 
 def causality(subject: Subject) -> str:
-    """Change the input from position p on, and nothing before p moves."""
-    length = 13
-    mixer, x = subject.build(), subject.documents(2, length)
-    other = subject.documents(2, length, seed=1)
-    with torch.no_grad():
-        y = mixer(x)
-        for p in range(1, length):
-            changed = torch.cat([x[:, :p], other[:, p:]], 1)
-            moved = mixer(changed)
-            leak = gap(moved[:, :p], y[:, :p])
-            demand(leak <= TOLERANCE, f"a change at position {p} moved an earlier output by {leak:.1e}")
-            demand(not torch.equal(moved[:, p:], y[:, p:]), f"a change from position {p} on moved nothing at all")
-    return f"every position of {length}"
+    """Change the input from position p on, and nothing before p moves, in single precision neither."""
+    for dtype, tolerance in ((torch.float64, TOLERANCE), (torch.float32, SINGLE_TOLERANCE)):
+        mixer = subject.build().to(dtype)
+        for length in subject.lengths[1:]:
+            x, other = subject.documents(2, length).to(dtype), subject.documents(2, length, seed=1).to(dtype)
+            with torch.no_grad():
+                y = mixer(x)
+                for p in _positions(length):
+                    moved = mixer(torch.cat([x[:, :p], other[:, p:]], 1))
+                    leak = gap(moved[:, :p], y[:, :p])
+                    at = f"at position {p} of {length} ({str(dtype).removeprefix('torch.')})"
+                    demand(leak <= tolerance, f"a change {at} moved an earlier output by {leak:.1e}")
+                    demand(not torch.equal(moved[:, p:], y[:, p:]), f"a change from there on {at} moved nothing at all")
+    return f"lengths up to {subject.lengths[-1]}, float64 and float32"
+
+
+def _positions(length: int) -> list[int]:
+    """Where a change begins."""
+    if length <= EVERY_POSITION:
+        return list(range(1, length))
+    powers = {2**k + near for k in range(2, length.bit_length()) for near in (-1, 0, 1)}
+    return sorted(p for p in {*powers, length - 1} if 0 < p < length)
 
 
 def documents(subject: Subject) -> str:
     """A document gives the same output alone as among others."""
-    mixer, x = subject.build(), subject.documents(3, 7)
+    mixer, x = subject.build(), subject.documents(33, 7)
     with torch.no_grad():
         together, alone = mixer(x), torch.cat([mixer(x[i : i + 1]) for i in range(len(x))])
     apart = gap(alone, together)
@@ -53,13 +66,15 @@ def documents(subject: Subject) -> str:
 
 
 def determinism(subject: Subject) -> str:
-    """The same input gives the same bits, and the global random state is left alone."""
+    """The same input gives the same bits in either mode, and the global random state is left alone."""
     mixer, x = subject.build(), subject.documents(2, 7)
     before = torch.get_rng_state()
     first, second = mixer(x), mixer(x)
     demand(torch.equal(torch.get_rng_state(), before), "the forward pass draws from the global random generator")
     demand(torch.equal(first, second), "two passes over the same input differ")
-    return "bit-equal"
+    trains, judged = mixer.train()(x), mixer.eval()(x)
+    demand(torch.equal(trains, judged), "`train()` and `eval()` give other outputs; training and measuring use one")
+    return "bit-equal, in `train()` and `eval()` too"
 
 
 def initialisation(subject: Subject) -> str:

@@ -36,6 +36,6 @@ def attempt(name: str, holds: Callable[[S], str], subject: S, callers: tuple[typ
         return CheckResult(name, False, str(violated))
     except callers:
         raise
-    except Exception as error:  # noqa: BLE001 - code under test may raise anything, and any of it is a refusal
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - code under test may raise anything, and any of it is a refusal
         first_line = str(error).strip().partition("\n")[0]
         return CheckResult(name, False, f"{type(error).__name__}: {first_line}")

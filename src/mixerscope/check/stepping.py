@@ -7,8 +7,6 @@ from mixerscope.check.outcome import demand
 from mixerscope.check.subject import TOLERANCE, Subject, gap
 from mixerscope.mixers.base import Mixer, State
 
-LENGTHS = (1, 2, 7, 13)
-
 
 def run_steps(mixer: Mixer, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
     """[b, t, d] one position at a time, from a state or from the start."""
@@ -24,12 +22,12 @@ def run_steps(mixer: Mixer, x: Tensor, state: State | None = None) -> tuple[Tens
 def step(subject: Subject) -> str:
     """One position at a time gives what the parallel form gives."""
     mixer, worst = subject.build(), 0.0
-    for length in LENGTHS:
+    for length in subject.lengths:
         x = subject.documents(2, length)
         apart = gap(run_steps(mixer, x)[0], mixer(x))
         demand(apart <= TOLERANCE, f"at length {length} the steps differ from the parallel form by {apart:.1e}")
         worst = max(worst, apart)
-    return f"lengths {', '.join(map(str, LENGTHS))}; at most {worst:.0e} apart"
+    return f"lengths {', '.join(map(str, subject.lengths))}; at most {worst:.0e} apart"
 
 
 @torch.no_grad()
@@ -50,7 +48,7 @@ def carried_state(subject: Subject) -> str:
 def state_size(subject: Subject) -> str:
     """`state_size(t)` is the number of numbers that really cross after t positions."""
     mixer, documents = subject.build(), 2
-    x = subject.documents(documents, max(LENGTHS))
+    x = subject.documents(documents, subject.lengths[-1])
     state = mixer.initial_state(x[:, 0])
     crossed = 0
     for position in range(x.shape[1]):

@@ -17,6 +17,12 @@ TOLERANCE = 1e-9
 """Largest difference, as a share of the largest value, that counts as rounding in float64."""
 
 
+SINGLE_TOLERANCE = 1e-3
+"""The same in float32, where long sums and transforms of Fourier's kind round."""
+LENGTHS = (1, 2, 7, 13, 40, 64, 129)
+"""Of documents: around powers of two, and longer than the chunks in which many mixers work."""
+
+
 @dataclass(frozen=True)
 class Subject:
     """A mixer class with the width and options it is tried at."""
@@ -26,6 +32,12 @@ class Subject:
     """Its name in the registry, None for a class that is not there."""
     width: int
     options: Mapping[str, Any] = field(default_factory=dict)
+    length: int | None = None
+    """A further length of documents to try."""
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return LENGTHS if self.length is None else tuple(sorted({*LENGTHS, self.length}))
 
     def fresh(self, seed: int = 0, dtype: torch.dtype = torch.float64) -> Mixer:
         """An instance with the weights its own rule gives it."""

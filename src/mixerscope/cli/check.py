@@ -14,6 +14,7 @@ def check(
     /,
     *,
     width: int | None = None,
+    length: int | None = None,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
 ) -> int:
     """Try every property a mixer or a task must have; exits with 1 when it is refused, naming the failed tests.
@@ -24,6 +25,8 @@ def check(
         The name of a mixer or a task, `atr:paper` for a preset, `pkg.module:Class` or `path/file.py:Class`.
     width
         Width at which a mixer is tried; 16 where none is given.
+    length
+        One more length of documents at which a mixer is tried, beside those up to 129.
     set_
         option=value, such as relative=rope or num_pairs=4; may be given several times.
     """
@@ -35,11 +38,11 @@ def check(
     settings = parse_settings(set_)
     kind, known = _meant(name)
     if kind == TASKS.kind:
-        if width is not None:
-            raise UserError(f"{name} is a task, which has no width")
+        if width is not None or length is not None:
+            raise UserError(f"{name} is a task, which has no width and a length of its own")
         found = check_task(known, fields=settings)
     else:
-        found = check_mixer(known, width=16 if width is None else width, options=settings)
+        found = check_mixer(known, width=16 if width is None else width, options=settings, length=length)
     table = plain_table("test", "", "what was found")
     for result in found:
         outcome = Text("passed", "green") if result.passed else Text("failed", "red")
