@@ -28,6 +28,7 @@ ROOMS = {
     "tasks": 2,
     "store": 2,
     "analysis": 2,
+    "probing": 2,
     "mixers": 3,
     "model": 4,
     "training": 5,
@@ -52,7 +53,7 @@ ABOVE_ALL = {"cli", "__main__"}
 """Rooms that may use what people use."""
 WITHOUT_TORCH = {"errors", "registry", "code", "loading", "values", "spec", "progress", "signals", "store"}
 COMPUTE_PATH = {"spec", "randomness", "sites", "tasks", "mixers", "model", "training", "interventions", "analysis"}
-COMPUTE_PATH |= {"artifacts", "machine", "kernels", "progress", "results", "runs", "stages", "store", "packs", "sweep"}
+COMPUTE_PATH |= {"artifacts", "probing", "machine", "kernels", "progress", "results", "runs", "stages", "store", "packs", "sweep"}
 HEAVY = {"polars", "altair", "vl_convert", "jinja2", "rich", "cyclopts"}
 
 FILES = sorted(SOURCE.rglob("*.py"))

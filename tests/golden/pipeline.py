@@ -174,7 +174,10 @@ def _watched() -> dict[str, Any]:
     return {"looks": list(watch.steps), "points": list(emergence.rows())}
 
 
-STATE_STAGES: dict[str, dict[str, Any]] = {"lengths": {"documents": 24, "times": [1, 2]}}
+STATE_STAGES: dict[str, dict[str, Any]] = {
+    "lengths": {"documents": 24, "times": [1, 2]},
+    "probes": {"documents": 60, "sites": ["blocks.0.resid_pre", "blocks.1.resid_post"]},
+}
 """Stages for tasks that track a state, with the settings they are pinned with."""
 STATE_TASK = {"name": "parity", "length": 8}
 

@@ -7,6 +7,7 @@ from mixerscope.artifacts.base import Artifact, Frames, JsonArtifact
 from mixerscope.artifacts.emergence import Emergence, EmergencePoint
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.artifacts.lengths import AtLength, Lengths
+from mixerscope.artifacts.probes import ProbedLabel, Probes
 from mixerscope.artifacts.scores import Scores
 from mixerscope.artifacts.self_test import SelfTest, SiteTest
 from mixerscope.artifacts.stage import StageOutcome, StageRecord
@@ -25,6 +26,8 @@ __all__ = [
     "Frames",
     "JsonArtifact",
     "Lengths",
+    "ProbedLabel",
+    "Probes",
     "Provenance",
     "Record",
     "RouteMove",

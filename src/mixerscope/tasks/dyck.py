@@ -74,6 +74,9 @@ class Dyck(StateTask):
         """[n, l] which inputs are closing brackets."""
         return (inputs >= self.types) & (inputs < 2 * self.types)
 
+    def hard(self, inputs: Tensor) -> Tensor:
+        return self.closes(inputs)
+
     def asked(self, inputs: Tensor) -> Tensor:
         found = super().asked(inputs)
         if self.after_close:

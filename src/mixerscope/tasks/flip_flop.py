@@ -29,6 +29,9 @@ class FlipFlop(StateTask):
         written = (inputs >= 0) & (inputs < self.symbols)
         return super().asked(inputs) & (written.cumsum(1) > 0)
 
+    def hard(self, inputs: Tensor) -> Tensor:
+        return inputs == self.symbols
+
 
 @cache
 def _memory(symbols: int, ignored: float) -> Automaton:

@@ -101,6 +101,10 @@ class StateTask(Task):
         """[n, l] which of the inputs [n, l] are followed by a question."""
         return inputs != NOTHING
 
+    def hard(self, inputs: Tensor) -> Tensor:
+        """[n, t] after which inputs the last one alone does not tell the answer."""
+        return inputs != NOTHING
+
     def inputs_of(self, tokens: Tensor) -> Tensor:
         """[n, t] the inputs that tokens stand for, `NOTHING` where they stand for none."""
         index = tokens - FIRST_SYMBOL

@@ -63,6 +63,9 @@ class GroupWord(StateTask):
     def automaton(self) -> Automaton:
         return _words(self.group, self.resets, self.ask)
 
+    def hard(self, inputs: Tensor) -> Tensor:
+        return (inputs >= 0) & (inputs < len(group(self.group).names))
+
 
 @cache
 def _words(name: str, resets: float, ask: str) -> Automaton:

@@ -1,0 +1,83 @@
+"""The vectors that probes and erasure look at: a few positions of many documents, with what is true there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mixerscope.errors import UnknownName
+from mixerscope.interventions.members import Members
+from mixerscope.interventions.tagging import right_answers
+from mixerscope.probing.ridge import Parts, balanced_share, parts_by_document
+from mixerscope.randomness import stream
+from mixerscope.tasks import UNSCORED, Batch, StateTask
+
+ANSWER = "answer"
+"""The label that the task asks for."""
+MOST_CLASSES = 64
+"""Of labels that are probed without being asked for."""
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Positions of documents; [m] runs over documents, and over the positions of each."""
+
+    batch: Batch
+    positions: Tensor
+    """[n, p]"""
+    labels: Mapping[str, Tensor]
+    """Name to [m]."""
+    hard: Tensor
+    """[m] whether the last token alone does not tell the answer."""
+    parts: Parts
+    """Only positions that are asked about are in any."""
+
+    def right(self, members: Members) -> Tensor:
+        """[k, m] whether each model answers rightly there."""
+        found = right_answers(members, self.batch)
+        return found.gather(2, self.positions.expand(len(found), *self.positions.shape)).flatten(1)
+
+    def ceiling(self, right: Tensor, scored: Tensor) -> list[float]:
+        """Balanced accuracy of the models' own answers, on the judging vectors where `scored` [m] holds."""
+        judged = self.parts.judge & scored
+        return balanced_share(right[:, judged].double(), self.labels[ANSWER][judged]).tolist()
+
+
+def label_names(task: StateTask, asked: tuple[str, ...] = ()) -> list[str]:
+    """The labels to look at: those asked for, else the answer and all that have few classes."""
+    sizes = {name: int(label.max()) + 1 for name, label in task.automaton.labels.items()}
+    known = [ANSWER, "state", *sizes]
+    for name in asked:
+        if name not in known:
+            raise UnknownName(f"label of {type(task).__name__}", name, known)
+    if asked:
+        return list(asked)
+    others = {"state": task.automaton.num_states, **sizes}
+    same = [name for name in others if torch.equal(_of_state(task, name), task.automaton.answer)]
+    return [ANSWER, *(name for name, size in others.items() if size <= MOST_CLASSES and name not in same)]
+
+
+def _of_state(task: StateTask, name: str) -> Tensor:
+    automaton = task.automaton
+    every = torch.arange(automaton.num_states)
+    return {ANSWER: automaton.answer, "state": every, **automaton.labels}[name]
+
+
+def draw_vectors(
+    task: StateTask, documents: int, each: int, first: int | None, names: list[str], data_seed: int
+) -> Vectors:
+    """`each` random positions of each document that are asked about, from input `first` on."""
+    rng = stream(data_seed, "vectors")
+    task = task.at_length(task.length).changed(only_last=False)
+    batch = task.sample(documents, rng, "test")
+    at = torch.arange(batch.tokens.shape[1])
+    asked = (batch.targets != UNSCORED) & (at >= (task.length // 2 if first is None else first))
+    order = (torch.rand(asked.shape, generator=rng) + asked).argsort(1, descending=True)
+    positions = order[:, :each].sort(1).values
+    states = task.states(batch)["state"].gather(1, positions).flatten()
+    parts = parts_by_document(batch.tokens, each, rng)
+    valid = asked.gather(1, positions).flatten()
+    parts = Parts(parts.fit & valid, parts.choose & valid, parts.judge & valid)
+    hard = task.hard(task.inputs_of(batch.tokens)).gather(1, positions).flatten()
+    return Vectors(batch, positions, {name: _of_state(task, name)[states] for name in names}, hard, parts)
