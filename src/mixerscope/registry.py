@@ -244,6 +244,10 @@ STAGES = Registry(
         "judge": ("mixerscope.stages.judge:Judge", "names the route from stored effects and proofs"),
         "emergence": ("mixerscope.stages.emergence:Emergence", "patching at the block boundaries while training"),
         "lengths": ("mixerscope.stages.lengths:EvaluateLengths", "accuracy by length and position, of tracked states"),
+        "erase": (
+            "mixerscope.stages.erase:EraseStates",
+            "what is lost when the state is erased",
+        ),
         "probes": (
             "mixerscope.stages.probes:ProbeStates",
             "how well the state can be read at every site",

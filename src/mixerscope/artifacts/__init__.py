@@ -5,6 +5,7 @@
 
 from mixerscope.artifacts.base import Artifact, Frames, JsonArtifact
 from mixerscope.artifacts.emergence import Emergence, EmergencePoint
+from mixerscope.artifacts.erasures import Ablated, Erased, Erasures
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.artifacts.lengths import AtLength, Lengths
 from mixerscope.artifacts.probes import ProbedLabel, Probes
@@ -15,12 +16,15 @@ from mixerscope.artifacts.training import Curve, Evaluation, Provenance, Record,
 from mixerscope.artifacts.verdicts import Boundary, RouteMove, Verdict, Verdicts
 
 __all__ = [
+    "Ablated",
     "Artifact",
     "AtLength",
     "Boundary",
     "Curve",
     "Emergence",
     "EmergencePoint",
+    "Erased",
+    "Erasures",
     "Estimate",
     "Evaluation",
     "Frames",

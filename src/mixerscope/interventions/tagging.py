@@ -10,10 +10,12 @@ from mixerscope.errors import UserError
 from mixerscope.interventions.batching import batching, device_of
 from mixerscope.interventions.members import Members
 from mixerscope.model import Model
-from mixerscope.sites import Tap, edit, record
+from mixerscope.sites import edit, record
 from mixerscope.tasks import Batch, StateTask
 from mixerscope.training.objective import answer_correct
 
+Change = Callable[..., Tensor]
+"""What becomes of what flows through a site: of x and the model's own part of what was given."""
 LARGEST_CHUNK = 512
 """Documents in one pass, where memory would take more."""
 
@@ -38,23 +40,27 @@ def chunks(members: Members, batch: Batch) -> Iterator[tuple[slice, Batch]]:
         yield rows, batch[rows].to(device)
 
 
-def right_answers(members: Members, batch: Batch, taps: Mapping[str, Tap] | None = None) -> Tensor:
-    """[k, n, t] whether each model's answer at each position is right; positions that ask nothing are never right."""
+def right_answers(members: Members, batch: Batch, edits: Mapping[str, Change] | None = None, *own: Tensor) -> Tensor:
+    """[k, n, t] whether each model's answer at each position is right; positions that ask nothing are never right.
 
-    def program(model: Model, tokens: Tensor, targets: Tensor) -> Tensor:
-        with edit(model, taps or {}):
+    `edits` say what becomes of sites: of x [b, t, ...], and of the model's part of each of `own` [k, ...].
+    """
+
+    def program(model: Model, tokens: Tensor, targets: Tensor, *mine: Tensor) -> Tensor:
+        taps = {site: lambda x, change=change: change(x, *mine) for site, change in (edits or {}).items()}
+        with edit(model, taps):
             return answer_correct(model(tokens), targets.clamp(min=0)) & (targets >= 0)
 
-    return run_on(members, batch, program)
+    return run_on(members, batch, program, *own)
 
 
-def run_on(members: Members, batch: Batch, program: Callable[[Model, Tensor, Tensor], Tensor]) -> Tensor:
-    """What program(model, tokens, targets) gives for each model, [k, n, ...], on the host."""
+def run_on(members: Members, batch: Batch, program: Callable[..., Tensor], *own: Tensor) -> Tensor:
+    """What program(model, tokens, targets, *own) gives for each model, [k, n, ...], on the host."""
     found: list[Tensor] = []
     with members.evaluating():
         for _, part in chunks(members, batch):
             again = [tensor.expand(len(members), *tensor.shape) for tensor in (part.tokens, part.targets)]
-            found.append(members.map(program, *again).cpu())
+            found.append(members.map(program, *again, *own).cpu())
     return torch.cat(found, 1)
 
 

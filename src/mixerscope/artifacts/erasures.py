@@ -1,0 +1,72 @@
+"""What erasing the state at each site does to the answers, as it is kept."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from mixerscope.artifacts.base import Frames, JsonArtifact
+
+
+@dataclass(frozen=True)
+class Erased:
+    """One erasure at one site, at all positions."""
+
+    site: str
+    method: str
+    """`single direction`, `leace`, `iterated projection`, `irrelevant label`, `head`."""
+    rank: int
+    variance: float
+    """Share of the vectors' variance that it takes away."""
+    before: float
+    """Balanced accuracy of a probe without the erasure."""
+    residual: float
+    """The same of a fresh probe after it. The damage speaks of the state only where this is chance."""
+    accuracy: tuple[float, ...]
+    """Of the answers after it, for each length."""
+    damage: tuple[float | None, ...]
+    """1 where what is left is guessing, 0 where nothing is lost; None where the model knows too little to lose."""
+    random_rank: tuple[float, ...] = ()
+    """Accuracies, at the training length, after erasing random subspaces of the same rank."""
+    random_variance: tuple[float, ...] = ()
+    """The same of random subspaces that take the same variance."""
+
+    @property
+    def percentile(self) -> float | None:
+        """Share of the random subspaces of the same variance after which more was left."""
+        drawn = self.random_variance
+        return sum(value > self.accuracy[0] for value in drawn) / len(drawn) if drawn else None
+
+
+@dataclass(frozen=True)
+class Ablated:
+    """A component's output replaced, at all positions."""
+
+    site: str
+    edit: str
+    """`zero`, `mean`, `resample`."""
+    accuracy: float
+    damage: float | None
+
+
+@dataclass(frozen=True)
+class Erasures(Frames, JsonArtifact):
+    """Damage beside what a refit still reads, by site and method."""
+
+    file: ClassVar[str] = "erasures.json"
+    label: str
+    lengths: tuple[int, ...]
+    clean: tuple[float, ...]
+    """Accuracy without an edit, for each length."""
+    guessing: tuple[float, ...]
+    """Accuracy of the most frequent answer, for each length."""
+    chance: float
+    """Balanced accuracy of a probe that reads nothing."""
+    erased: tuple[Erased, ...]
+    ablated: tuple[Ablated, ...]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per site, method and length."""
+        for one in self.erased:
+            shared = {k: v for k, v in asdict(one).items() if k not in ("accuracy", "damage")}
+            for length, accuracy, damage in zip(self.lengths, one.accuracy, one.damage, strict=True):
+                yield {**shared, "length": length, "accuracy": accuracy, "damage": damage}

@@ -1,0 +1,209 @@
+"""Is the state that can be read also used? Erase it, fit a fresh probe, and see what the answers lose: a stage."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from pydantic import Field, NonNegativeInt, PositiveInt
+from torch import Tensor
+
+from mixerscope.artifacts import Ablated, Artifact, Erased, Erasures
+from mixerscope.interventions.members import Members
+from mixerscope.interventions.tagging import Change, demand_states, right_answers, site_vectors
+from mixerscope.model import Model
+from mixerscope.probing.controls import control_labels
+from mixerscope.probing.erasure import (
+    Eraser,
+    chance_of,
+    iterated_projection,
+    leace,
+    projection,
+    random_subspace,
+    random_variance,
+    residual,
+    single_direction,
+)
+from mixerscope.probing.ridge import fit_probes, moments
+from mixerscope.randomness import stream
+from mixerscope.spec import RunSpec
+from mixerscope.stages.base import Done, Result, Stage, Trained
+from mixerscope.stages.vectors import ANSWER, Vectors, draw_vectors, label_names
+from mixerscope.tasks import UNSCORED, Batch
+
+LEAST_KNOWN = 0.2
+"""Accuracy above guessing that a model must have at a length for damage there to mean anything."""
+DIGITS = 5
+
+
+class EraseStates(Stage):
+    """Which label is erased, from how many vectors it is found, and on how many documents the damage is seen."""
+
+    artifacts: ClassVar[tuple[type[Artifact], ...]] = (Erasures,)
+
+    label: str = ANSWER
+    """What is erased: `answer`, `state`, or what else is true of it."""
+    documents: PositiveInt = 3000
+    """Of which the vectors are taken that erasures and probes are fitted to."""
+    each: PositiveInt = 4
+    """Random positions of each document."""
+    first: int | None = Field(default=None, ge=1)
+    """Inputs before the first position that is fitted to; left out, half of them."""
+    damaged_documents: PositiveInt = 256
+    """Other documents, of each length, on which answers are counted."""
+    times: tuple[PositiveInt, ...] = (1, 2)
+    """How many times as long as in training these are; what is erased is always found at the training length."""
+    draws: NonNegativeInt = 10
+    """Random subspaces of equal rank, and of equal variance, that every erasure is compared with."""
+
+    def check(self, spec: RunSpec) -> None:
+        label_names(demand_states(spec.task), (self.label,))
+
+    def run(self, trained: Trained) -> list[Result]:
+        spec, models = trained.first, trained.models
+        task, members = demand_states(spec.task), Members(models)
+        drawn = draw_vectors(task, self.documents, self.each, self.first, [*{ANSWER, self.label}], spec.data_seed)
+        sizes = {times: task.at_length(times * task.length).changed(only_last=False) for times in self.times}
+        seen = [
+            longer.sample(self.damaged_documents, stream(spec.data_seed, "erase", str(times)), "test")
+            for times, longer in sizes.items()
+        ]
+        counting = _Counting(members, seen)
+        erased: list[list[Erased]] = [[] for _ in models]
+        boundaries = models[0].boundaries()
+        for done, site in enumerate(boundaries):
+            x = site_vectors(members, drawn.batch, [site], drawn.positions)[site].flatten(1, 2)
+            extra = {"head": _head(models, task.answer_tokens(torch.arange(task.automaton.num_states)), x, drawn)}
+            methods = {**self._methods(x, drawn, spec.data_seed), **(extra if site == boundaries[-1] else {})}
+            for method, eraser in methods.items():
+                for own, one in zip(erased, self._measured(site, method, eraser, x, drawn, counting), strict=True):
+                    own.append(one)
+            trained.progress(done + 1, len(boundaries) + 1)
+        ablated = _ablations(models[0], members, counting)
+        trained.progress(1, 1)
+        lengths = tuple(longer.length for longer in sizes.values())
+        chance = chance_of(drawn.labels[self.label][drawn.parts.judge])
+        return [
+            Done(
+                (
+                    Erasures(
+                        *(self.label, lengths, counting.clean[k], counting.guessing, chance),
+                        *(tuple(erased[k]), tuple(ablated[k])),
+                    ),
+                ),
+                documents=" ".join([drawn.batch.sha256(), *(batch.sha256() for batch in seen)]),
+            )
+            for k in range(len(models))
+        ]
+
+    def _methods(self, x: Tensor, drawn: Vectors, seed: int) -> dict[str, Eraser]:
+        parts, label = drawn.parts.to(x.device), drawn.labels[self.label].to(x.device)
+        irrelevant = control_labels(
+            drawn.batch.tokens, drawn.positions, drawn.labels[self.label], stream(seed, "irrelevant")
+        ).to(x.device)
+        return {
+            "single direction": single_direction(x, label, parts),
+            "leace": leace(x, label, parts.fit),
+            "iterated projection": iterated_projection(x, label, parts),
+            "irrelevant label": leace(x, irrelevant, parts.fit),
+        }
+
+    def _measured(
+        self, site: str, method: str, eraser: Eraser, x: Tensor, drawn: Vectors, counting: "_Counting"
+    ) -> list[Erased]:
+        parts, label = drawn.parts.to(x.device), drawn.labels[self.label].to(x.device)
+        before = fit_probes(moments(x, parts.fit), {"": label}, parts)[""].accuracy.tolist()
+        after = residual(eraser, x, label, parts).tolist()
+        variance = eraser.variance(x[:, parts.fit]).tolist()
+        accuracy = counting.erasing(site, eraser)
+        ranks: list[list[float]] = []
+        variances: list[list[float]] = []
+        for draw in range(self.draws if method in ("leace", "iterated projection") else 0):
+            rng = stream(draw, "random subspace", site, method)
+            ranks.append([row[0] for row in counting.erasing(site, random_subspace(eraser, rng), only_first=True)])
+            other = random_variance(eraser, x[:, parts.fit], rng)
+            variances.append([row[0] for row in counting.erasing(site, other, only_first=True)])
+        return [
+            Erased(
+                *(site, method, int(eraser.rank[k]), round(variance[k], DIGITS)),
+                *(round(before[k], DIGITS), round(after[k], DIGITS)),
+                *(accuracy[k], counting.damage(k, accuracy[k])),
+                *(tuple(row[k] for row in ranks), tuple(row[k] for row in variances)),
+            )
+            for k in range(len(x))
+        ]
+
+
+@dataclass
+class _Counting:
+    """Counts right answers on fixed documents of several lengths, with and without edits."""
+
+    members: Members
+    seen: list[Batch]
+
+    def __post_init__(self) -> None:
+        self.clean = [tuple(row) for row in self.with_edits({}, *())]
+        self.guessing = tuple(_most_frequent(batch) for batch in self.seen)
+
+    def with_edits(
+        self, edits: Mapping[str, Change], *own: Tensor, only_first: bool = False
+    ) -> list[tuple[float, ...]]:
+        """By model: the accuracy at each length."""
+        columns: list[list[float]] = []
+        for batch in self.seen[:1] if only_first else self.seen:
+            asked = batch.targets != UNSCORED
+            right = right_answers(self.members, batch, edits, *own)
+            columns.append((right.sum((1, 2)).double() / asked.sum()).tolist())
+        return [tuple(round(value, DIGITS) for value in row) for row in zip(*columns, strict=True)]
+
+    def erasing(self, site: str, eraser: Eraser, only_first: bool = False) -> list[tuple[float, ...]]:
+        return self.with_edits({site: _erase}, eraser.mean, eraser.matrix, only_first=only_first)
+
+    def damage(self, k: int, accuracy: tuple[float, ...]) -> tuple[float | None, ...]:
+        """The share of what a model knows beyond guessing that is lost."""
+        return tuple(
+            None if clean - guess < LEAST_KNOWN else round((clean - left) / (clean - guess), DIGITS)
+            for clean, guess, left in zip(self.clean[k], self.guessing, accuracy, strict=True)
+        )
+
+
+def _erase(x: Tensor, mean: Tensor, matrix: Tensor) -> Tensor:
+    return x - (x - mean.to(x.dtype)) @ matrix.to(x.dtype)
+
+
+def _most_frequent(batch: Batch) -> float:
+    asked = batch.targets[batch.targets != UNSCORED]
+    return float((asked == asked.mode().values).double().mean())
+
+
+def _head(models: list[Model], answers: Tensor, x: Tensor, drawn: Vectors) -> Eraser:
+    """What the head reads of the last site to tell the answers apart: without it only guessing is left."""
+    rows: list[Tensor] = []
+    for model in models:
+        norm: Tensor = model.final_norm.weight.detach().double()
+        seen = norm * model.token_embedding.weight.detach()[answers.unique().to(norm.device)].double()
+        rows.append((seen - seen.mean(-1, keepdim=True)).mT)  # the norm takes the mean of each vector off
+    basis, sizes, _ = torch.linalg.svd(torch.stack(rows), full_matrices=False)
+    basis = basis * (sizes > 1e-9 * sizes[..., :1]).unsqueeze(-2)
+    mean = x[:, drawn.parts.fit.to(x.device)].double().mean(1, keepdim=True)
+    return projection(mean, basis)
+
+
+ABLATIONS: Mapping[str, Change] = {
+    "zero": torch.zeros_like,
+    "mean": lambda x: x.mean(0, keepdim=True).expand_as(x),
+    "resample": lambda x: x.roll(1, 0),
+}
+"""What is put in place of a component's output: over the documents that run together, each position its own."""
+
+
+def _ablations(model: Model, members: Members, counting: _Counting) -> list[list[Ablated]]:
+    found: list[list[Ablated]] = [[] for _ in members.models]
+    for i, block in enumerate(model.layers()):
+        for part in ("mixer_out", *(("mlp_out",) if block.mlp is not None else ())):
+            for name, change in ABLATIONS.items():
+                site = f"blocks.{i}.{part}"
+                for k, accuracy in enumerate(counting.with_edits({site: change}, only_first=True)):
+                    damage = counting.damage(k, (*accuracy, *counting.clean[k][1:]))[0]
+                    found[k].append(Ablated(site, name, accuracy[0], damage))
+    return found

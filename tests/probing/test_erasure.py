@@ -1,0 +1,110 @@
+"""Erasure: what is erased cannot be read again, and no more than that is taken."""
+
+import pytest
+import torch
+
+from mixerscope.probing.erasure import (
+    Eraser,
+    chance_of,
+    iterated_projection,
+    leace,
+    random_subspace,
+    random_variance,
+    residual,
+    same_subspace,
+    single_direction,
+)
+from mixerscope.probing.ridge import Parts
+
+N, D, CLASSES = 1500, 16, 4
+
+
+def rng(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def data(models=2, copies=2, noise=0.5):
+    """The label stands in the vectors several times, in different directions: one of them is never all."""
+    label = torch.randint(CLASSES, (N,), generator=rng(1))
+    codes = torch.randn(models, CLASSES, D, generator=rng(2), dtype=torch.float64)
+    x = torch.stack([code[label] for code in codes])
+    mixing = torch.randn(models, D, D, generator=rng(3), dtype=torch.float64)
+    for _ in range(copies - 1):
+        bits = torch.stack([(label[:, None] >> torch.arange(2)) & 1 for _ in range(models)]).double()
+        x[..., :2] += bits
+    return x + noise * torch.randn(models, N, D, generator=rng(4), dtype=torch.float64) @ mixing / D**0.5, label
+
+
+def parts(n=N):
+    at = torch.arange(n)
+    return Parts(at % 5 < 3, at % 5 == 3, at % 5 == 4)
+
+
+def test_leace_is_that_of_the_reference_library():
+    reference = pytest.importorskip("concept_erasure")
+    x, label = data()
+    eraser = leace(x, label, torch.ones(N, dtype=torch.bool))
+    one_hot = torch.nn.functional.one_hot(label).double()
+    for k in range(len(x)):
+        fitter = reference.LeaceFitter(
+            D, CLASSES, "leace", shrinkage=False, constrain_cov_trace=False, dtype=torch.float64
+        ).update(x[k], one_hot)
+        torch.testing.assert_close(eraser(x)[k], fitter.eraser(x[k]), rtol=1e-5, atol=1e-5)
+
+
+def test_after_leace_the_label_has_no_covariance_left_and_little_is_lost():
+    x, label = data()
+    eraser = leace(x, label, torch.ones(N, dtype=torch.bool))
+    assert eraser.rank.tolist() == [CLASSES - 1] * 2
+    after = eraser(x)
+    one_hot = torch.nn.functional.one_hot(label).double()
+    covariance = (after - after.mean(1, keepdim=True)).mT @ (one_hot - one_hot.mean(0)) / N
+    assert covariance.abs().max() < 1e-10
+    torch.testing.assert_close(eraser(after), after, rtol=1e-8, atol=1e-8)
+    assert (residual(eraser, x, label, parts()) < 1 / CLASSES + 0.08).all()
+    assert (residual(Eraser(eraser.mean, torch.zeros_like(eraser.matrix), eraser.rank), x, label, parts()) > 0.9).all()
+
+
+def test_a_single_direction_leaves_what_iterated_projection_takes():
+    x, label = data()
+    one, all_ = single_direction(x, label, parts()), iterated_projection(x, label, parts())
+    assert one.rank.tolist() == [1, 1]
+    assert (residual(one, x, label, parts()) > 0.6).all(), "most of the label is still there"
+    # At chance, or the most that may be taken is taken.
+    left = residual(all_, x, label, parts())
+    assert ((left <= 1 / CLASSES + 0.1) | (all_.rank >= D // 4)).all()
+    assert (all_.rank > 1).all()
+    flat = all_.matrix
+    torch.testing.assert_close(flat @ flat, flat, rtol=1e-6, atol=1e-6)
+
+
+def test_iterated_projection_ends_at_chance():
+    label = torch.randint(2, (N,), generator=rng(1))
+    x = torch.randn(1, N, 24, generator=rng(2), dtype=torch.float64)
+    x[..., 3] += 4.0 * label
+    x[..., 7] += 2.0 * label
+    eraser = iterated_projection(x, label, parts())
+    assert residual(eraser, x, label, parts()).item() <= 0.5 + 0.05
+    assert eraser.rank.item() <= 6
+
+
+def test_random_subspaces_are_as_large_as_what_they_stand_for():
+    x, label = data(models=3)
+    x[..., :4] *= 3
+    like = leace(x, label, parts().fit)
+    rank = random_subspace(like, rng())
+    assert torch.equal(rank.rank, like.rank)
+    torch.testing.assert_close(rank.matrix @ rank.matrix, rank.matrix, rtol=1e-8, atol=1e-8)
+    draws = torch.stack([random_variance(like, x, rng(seed)).variance(x) for seed in range(30)]).mean(0)
+    plain = torch.stack([random_subspace(like, rng(seed)).variance(x) for seed in range(30)]).mean(0)
+    assert ((draws - like.variance(x)).abs() <= (plain - like.variance(x)).abs() + 0.02).all()
+    again = random_subspace(like, rng())
+    assert torch.equal(again.matrix, rank.matrix)
+    assert not torch.equal(random_subspace(like, rng(1)).matrix, rank.matrix)
+
+
+def test_the_same_span_has_no_angle():
+    basis = torch.linalg.qr(torch.randn(1, 6, 2, generator=rng(), dtype=torch.float64)).Q
+    turned = basis @ torch.tensor([[0.6, 0.8], [-0.8, 0.6]], dtype=torch.float64)
+    assert same_subspace(basis, turned).item() == pytest.approx(1)
+    assert chance_of(torch.tensor([0, 3, 3])) == 0.5
