@@ -1,9 +1,11 @@
 """Routes put to the proof: the whole route alone is enough, nothing else is needed, and any route can be tried."""
 
 import copy
+import json
 from dataclasses import replace
 
 import pytest
+import safetensors.torch
 import torch
 
 from mixerscope.artifacts.proof import Proof
@@ -11,7 +13,8 @@ from mixerscope.errors import CorruptFile, UnknownName, UserError
 from mixerscope.interventions import PairSettings, Route, make_pairs, other_sizes, prove, prove_cohort
 from mixerscope.interventions.prove import stations
 from mixerscope.planted import TASK
-from mixerscope.planted.models import conv_recurrence, direct_retriever, induction_transformer
+from mixerscope.planted.models import conv_recurrence, direct_retriever, induction_transformer, two_routes
+from mixerscope.planted.several_at_once import quiet_second
 from mixerscope.sites import edit, record
 from tests.interventions.elsewhere import a_device_elsewhere, send
 from tests.interventions.test_one_engine import foreign, make
@@ -20,10 +23,11 @@ SETTINGS = PairSettings(documents=24, slots=("key", "value"), avoid_present=True
 PAIRS = make_pairs(TASK, SETTINGS, data_seed=0)
 
 
-def slow(model, pairs, slot: str, carriers: tuple[str, ...]) -> tuple[list[float], list[float]]:
-    """Sufficient and necessary of every document by hand: one document, one run, one hook at each station at a time."""
+def slow(model, pairs, slot: str, carriers: tuple[str, ...]) -> tuple[list[float], ...]:
+    """Sufficient and necessary of every document by hand, and what is answered then: one document, one run, one hook at
+    each station at a time."""
     sites = stations(model, pairs)
-    both: tuple[list[float], list[float]] = ([], [])
+    found: tuple[list[float], ...] = ([], [], [], [])
     for i in range(len(pairs)):
         clean, corrupted = pairs.original.tokens[i : i + 1], pairs.corrupted[slot].tokens[i : i + 1]
         read, answer = int(pairs.reads.positions[i, 0]), int(pairs.reads.targets[i, 0])
@@ -58,9 +62,12 @@ def slow(model, pairs, slot: str, carriers: tuple[str, ...]) -> tuple[list[float
             return float(logits[answer] - logits[other])
 
         high, low = difference(run(clean)[read]), difference(low_logits)
-        both[0].append((difference(run(clean, held(corrupted))[read]) - low) / (high - low))
-        both[1].append((high - difference(run(corrupted, held(clean))[read])) / (high - low))
-    return both
+        alone, without = run(clean, held(corrupted))[read], run(corrupted, held(clean))[read]
+        found[0].append((difference(alone) - low) / (high - low))
+        found[1].append((high - difference(without)) / (high - low))
+        for answers, logits in zip(found[2:], (alone, without), strict=True):
+            answers.append(int(logits.argmax()) == answer)
+    return found
 
 
 @pytest.mark.parametrize("kind", ["attention", "mamba", "deltanet", "three layers", "foreign"])
@@ -76,8 +83,10 @@ def test_shares_of_any_route_equal_those_found_by_hand(kind: str):
     count = len(stations(model, pairs))
     for slot, carriers in (("key", ("value", "query", "key")[:count]), ("value", ("query", "value", "key")[:count])):
         [found] = prove(model, pairs, carriers, slot).routes
-        sufficient, necessary = (torch.tensor(each) for each in slow(model, pairs, slot, carriers))
+        sufficient, necessary, answered, kept = (torch.tensor(each) for each in slow(model, pairs, slot, carriers))
         counts = found.gap
+        assert torch.equal(found.answered, answered)
+        assert torch.equal(found.kept, kept)
         torch.testing.assert_close(found.sufficient[counts].float(), sufficient[counts], rtol=2e-3, atol=2e-3)
         torch.testing.assert_close(found.necessary[counts].float(), necessary[counts], rtol=2e-3, atol=2e-3)
 
@@ -173,6 +182,33 @@ def test_a_proof_is_kept_as_it_is():
     for damaged in (b"", proof.to_bytes()[:-3], b"\0" * 400):
         with pytest.raises(CorruptFile):
             Proof.from_bytes(damaged)
+
+
+def test_a_proof_from_before_answers_were_kept_is_read_by_its_shares():
+    proof = prove(induction_transformer(TASK, 0), PAIRS, "value")
+    data = proof.to_bytes()
+    tensors = {n: t for n, t in safetensors.torch.load(data).items() if not n.endswith(("answered", "kept"))}
+    header = json.loads(json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["proof"])
+    older = safetensors.torch.save(tensors, metadata={"proof": json.dumps({**header, "version": 2})})
+    [route] = Proof.from_bytes(older).routes
+    assert torch.equal(route.brings_back(0.5), proof.routes[0].sufficient[route.gap] > 0.5)
+    assert torch.equal(route.takes_away(0.5), proof.routes[0].necessary[route.gap] > 0.5)
+
+
+@pytest.mark.parametrize(
+    ("build", "answered", "kept"),
+    [
+        (lambda: two_routes(TASK, 0, induction=0.9, direct=0.5), False, False),  # most of it, and yet no answer
+        (lambda: quiet_second(TASK, 0), True, True),  # most of it is lost, and yet not the answer
+    ],
+)
+def test_most_of_a_logit_difference_is_not_yet_an_answer(build, answered: bool, kept: bool):
+    model = build()
+    [route] = prove(model, PAIRS, ("value", "query")[: len(stations(model, PAIRS))]).routes
+    assert (torch.minimum(route.sufficient, route.necessary)[route.gap] > 0.5).all()
+    assert (route.answered[route.gap] == answered).all()
+    assert (route.kept[route.gap] == kept).all()
+    assert not (route.brings_back(0.5) & route.takes_away(0.5)).any()
 
 
 @pytest.mark.parametrize(

@@ -103,13 +103,15 @@ class SlotDocuments:
         return [tuple(p for p in path if p is not None) if None not in path else None for path in zip(*columns)]
 
 
-def surest(shares: Tensor, least: float) -> Tensor:
-    """[n] the row of shares [rows, n] with the largest, -1 where none is above `least` and ahead of all others; of
-    places that are one and the same in a document the one that is surest in most documents."""
+def surest(shares: Tensor, least: float, holds: Tensor | None = None) -> Tensor:
+    """[n] the row of shares [rows, n] with the largest, -1 where none is above `least` and ahead of all others, or it
+    does not hold [rows, n]; of places that are one and the same in a document the one that is surest in most
+    documents."""
     best = shares.max(0).values
     same = shares >= best - SAME_PLACE
     contested = (~same & (shares > best - AHEAD)).any(0)
     good = (shares > least) & same & ~contested
+    good = good if holds is None else good & holds
     order = good.sum(1).argsort(descending=True, stable=True)
     first = order[good[order].to(torch.int8).argmax(0)]
     return first.where(good.any(0), torch.full_like(first, -1))

@@ -16,6 +16,9 @@ MOST = 0.5
 """A place is shown as the carrier of a site when more than half of the documents have it so, interval included."""
 
 
+NO_ROUTE = "each station has its carrier, but they do not make one route"
+
+
 def boundaries(documents: SlotDocuments, facts: Facts, rules: Rules) -> tuple[Boundary, ...]:
     """Between the blocks; and inside the only one, where there is but one."""
     sites = [*facts.boundaries[:1], *facts.stations, *facts.boundaries[-1:]]
@@ -65,7 +68,7 @@ def together_text(documents: SlotDocuments, sites: Sequence[str], rules: Rules) 
         if everywhere:
             said += f", all roles in {max(everywhere):.0%}"
         return said + "".join(f"; {reason}" for reason in _invalid(documents, site)[:1])
-    return "each station has its carrier, but they do not make one route"
+    return NO_ROUTE
 
 
 def _invalid(documents: SlotDocuments, site: str) -> list[str]:

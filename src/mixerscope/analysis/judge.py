@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.analysis.documents import Path, SlotDocuments, candidate_paths
-from mixerscope.analysis.evidence import boundaries, moves, together_text
+from mixerscope.analysis.evidence import NO_ROUTE, boundaries, moves, together_text
 from mixerscope.analysis.proofs import ABOUT, NECESSARY, SUFFICIENT, TAKES, arrival, passed_by, taken_by, tested
 from mixerscope.analysis.published import published_reading, published_route
 from mixerscope.analysis.rules import (
@@ -217,11 +217,10 @@ class _Case:
         return None
 
     def _route(self) -> Verdict:
-        stations = self.facts.stations
         paths = candidate_paths(self.documents, MOST_ROUTES, LEAST_COMMON)
         if not paths:
             self.found = {NEITHER: 1.0}
-            return self._unnamed(UNDETERMINED, together_text(self.documents, stations, self.rules))
+            return self._unnamed(UNDETERMINED, together_text(self.documents, self.facts.stations, self.rules))
         tried = self.proof is not None and self.proof.route(self.slot, paths[0]) is not None
         taken, counts = self._taken_by_proof(paths) if tried else self._taken_by_stations(paths)
         by_path = Counter(path for path in taken if path is not None)
@@ -237,11 +236,7 @@ class _Case:
             self.tests.append(Test("sufficient and necessary", None, about="one block, with nothing to see inside it"))
         if informative and not share.low > self.rules.names:
             mixture = ", ".join(f"{name} in {percent(value)}" for name, value in self.found.items())
-            reason = (
-                mixture
-                if self.found.get(NEITHER, 0) < 0.5
-                else (f"{mixture}; {together_text(self.documents, stations, self.rules)}")
-            )
+            reason = mixture if self.found.get(NEITHER, 0) < 0.5 else f"{mixture}; {self._why_neither(path, counts)}"
             return self._said(UNDETERMINED, (), reason, share)
         return self._named(path, share, tried)
 
@@ -259,6 +254,15 @@ class _Case:
             return replace(found, mechanism=f"{UNPROVEN}: {name}", reason=reason)
         return found
 
+    def _why_neither(self, path: Path, counts: Counts) -> str:
+        """Of a path that few documents take, though it may be the best there is."""
+        said = together_text(self.documents, self.facts.stations, self.rules)
+        if said != NO_ROUTE:
+            return said
+        alone, needed = (percent(float(counts(path)[name].double().mean())) for name in (SUFFICIENT, NECESSARY))
+        route = " → ".join(self._carriers(path))
+        return f"{said}: {route} alone gives the answer in {alone}, and without it the answer is lost in {needed}"
+
     # Routes, by document.
 
     def _carriers(self, path: Path) -> tuple[str, ...]:
@@ -275,14 +279,14 @@ class _Case:
 
     def _taken_by_proof(self, paths: Sequence[Path]) -> tuple[list[Path | None], Counts]:
         """The path that each document takes: it alone is sufficient and necessary."""
-        both = tested(self.proof, self.slot, paths)
-        return taken_by(both, self.rules.carries), lambda path: passed_by(*both[path], self.rules.carries)
+        tried = tested(self.proof, self.slot, paths)
+        return taken_by(tried, self.rules.carries), lambda path: passed_by(tried[path], self.rules.carries)
 
     def _paths(self, slot: str) -> tuple[SlotDocuments, list[Path | None]]:
         """Of another slot: the path of each document, by the proof where it was taken."""
         documents = _documents(self.table, slot, self.rules)
-        both = tested(self.proof, slot, candidate_paths(documents, MOST_ROUTES, LEAST_COMMON))
-        return documents, taken_by(both, self.rules.carries) if both else documents.paths()
+        tried = tested(self.proof, slot, candidate_paths(documents, MOST_ROUTES, LEAST_COMMON))
+        return documents, taken_by(tried, self.rules.carries) if tried else documents.paths()
 
     def _taken_by_stations(self, paths: Sequence[Path]) -> tuple[list[Path | None], Counts]:
         """The same as far as single stations show it."""
@@ -376,8 +380,7 @@ class _Case:
             if int(tried.gap.sum()) < self.rules.min_documents or not path:
                 self.tests.append(Test(name, None, about="too few documents in which the corruption matters"))
                 continue
-            both = torch.minimum(tried.sufficient, tried.necessary)[tried.gap]
-            share = proportion_estimate(both > self.rules.carries)
+            share = proportion_estimate(passed_by(tried, self.rules.carries)[TAKES])
             passed = share.low > self.rules.robust
             self.tests.append(Test(name, passed, share, self.rules.robust, "documents that take the same route"))
             if not passed:

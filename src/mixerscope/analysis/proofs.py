@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.analysis.documents import Path, surest
-from mixerscope.artifacts.proof import Proof
+from mixerscope.artifacts.proof import Proof, TestedRoute
 
 SUFFICIENT, NECESSARY, TAKES = "sufficient", "necessary", "takes the route"
 ABOUT = {
@@ -16,20 +16,24 @@ ABOUT = {
 }
 
 
-def tested(proof: Proof | None, slot: str, paths: Sequence[Path]) -> dict[Path, tuple[Tensor, Tensor]]:
-    """By path that was tried: how far it is sufficient and necessary, in the documents that count."""
+def tested(proof: Proof | None, slot: str, paths: Sequence[Path]) -> dict[Path, TestedRoute]:
+    """The paths that were tried, with what became of them."""
     routes = [route for path in paths if proof and (route := proof.route(slot, path)) is not None]
-    return {r.carriers: (r.sufficient[r.gap].double(), r.necessary[r.gap].double()) for r in routes}
+    return {route.carriers: route for route in routes}
 
 
-def taken_by(both: dict[Path, tuple[Tensor, Tensor]], carries: float) -> list[Path | None]:
-    paths = list(both)
-    which = surest(torch.stack([torch.minimum(*both[path]) for path in paths]), carries)
+def taken_by(tried: dict[Path, TestedRoute], carries: float) -> list[Path | None]:
+    """The path that each document takes. How far each goes decides between them; whether the answer goes with it
+    decides whether it is taken: half of a logit difference may be less than an answer, or more than one."""
+    paths, routes = list(tried), tried.values()
+    shares = [torch.minimum(r.sufficient, r.necessary)[r.gap].double() for r in routes]
+    holds = [r.brings_back(carries) & r.takes_away(carries) for r in routes]
+    which = surest(torch.stack(shares), carries, torch.stack(holds))
     return [paths[i] if i >= 0 else None for i in which.tolist()]
 
 
-def passed_by(sufficient: Tensor, necessary: Tensor, carries: float) -> dict[str, Tensor]:
-    one, other = sufficient > carries, necessary > carries
+def passed_by(route: TestedRoute, carries: float) -> dict[str, Tensor]:
+    one, other = route.brings_back(carries), route.takes_away(carries)
     return {SUFFICIENT: one, NECESSARY: other, TAKES: one & other}
 
 

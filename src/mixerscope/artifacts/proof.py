@@ -35,6 +35,18 @@ class TestedRoute:
     """[n] how far the route alone, all else corrupted, brings the answer's logit difference back; 1 is all the way."""
     necessary: Tensor
     """[n] how far corrupting the route alone takes it away."""
+    answered: Tensor
+    """[n] whether the route alone, all else corrupted, gives the right answer."""
+    kept: Tensor
+    """[n] whether the answer is still right where the route alone is corrupted."""
+
+    def brings_back(self, halfway: float) -> Tensor:
+        """[counting] whether the route is sufficient: it goes more than half-way, and the answer is right again."""
+        return ((self.sufficient > halfway) & self.answered)[self.gap]
+
+    def takes_away(self, halfway: float) -> Tensor:
+        """[counting] whether the route is necessary: corrupting it goes more than half-way, and the answer is gone."""
+        return ((self.necessary > halfway) & ~self.kept)[self.gap]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,15 +92,15 @@ class Proof(Frames):
         """A row per test, with its mean over the documents that count."""
         for route in self.routes:
             test = f"route of the {route.slot}: {' → '.join(route.carriers)}"
-            for name, shares in (("sufficient", route.sufficient), ("necessary", route.necessary)):
-                yield _row(f"{test}, {name}", route.on, shares[route.gap] > 0.5)
+            for name, passed in (("sufficient", route.brings_back(0.5)), ("necessary", route.takes_away(0.5))):
+                yield _row(f"{test}, {name}", route.on, passed)
         for followed in self.followed:
             yield _row(f"follows: {followed.kind}", USUAL, followed.right)
         for variant in self.variants:
             yield _row("answers", variant.name, variant.right)
 
     def to_bytes(self) -> bytes:
-        header: dict[str, Any] = {"version": 2}
+        header: dict[str, Any] = {"version": 3}
         tensors: dict[str, Tensor] = {}
         for kind, records in (("routes", self.routes), ("followed", self.followed), ("variants", self.variants)):
             header[kind] = []
@@ -120,10 +132,12 @@ class Proof(Frames):
                     if kind == "followed" and header["version"] == 1:
                         # They were made of the documents that were patched, and counted where those were right.
                         own = {"before": torch.empty(0, dtype=torch.bool), "right": own["right"][own["counts"]]}
+                    if kind == "routes":
+                        words = {**words, "carriers": tuple(words["carriers"])}
+                        if header["version"] < 3:  # nobody looked at the answers, so shares are all there is
+                            own |= {"answered": torch.ones_like(own["gap"]), "kept": torch.zeros_like(own["gap"])}
                     found[kind].append(record(**{**words, **own}))
-            routes = tuple(
-                TestedRoute(r.slot, tuple(r.carriers), r.on, r.gap, r.sufficient, r.necessary) for r in found["routes"]
-            )
+            routes = tuple(found["routes"])
             return cls(routes, tuple(found["followed"]), tuple(found["variants"]))
         except (safetensors.SafetensorError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise CorruptFile(f"this is no proof: {type(error).__name__}: {error}") from error

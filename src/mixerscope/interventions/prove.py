@@ -170,11 +170,12 @@ def _tested(
         for chunk in here.chunks(_documents(members, here, batch_documents, most)):
             at = torch.stack([_places(chunk, each, len(sites)) for each in padded])
             parts.append(members.map(_both_ways(chunk, slot, sites), at).cpu())
-        table = torch.cat(parts, -1)  # [k, 3, routes, n]
+        table = torch.cat(parts, -1)  # [k, 5, routes, n]
         for number, each in enumerate(own):
             for i, route in enumerate(each):
-                gap, sufficient, necessary = table[number, :, i]
-                found[number].append(TestedRoute(slot, route.carriers, on, gap > 0, half(sufficient), half(necessary)))
+                gap, sufficient, necessary, answered, kept = table[number, :, i]
+                shares = half(sufficient), half(necessary)
+                found[number].append(TestedRoute(slot, route.carriers, on, gap > 0, *shares, answered > 0, kept > 0))
     return found
 
 
@@ -192,7 +193,8 @@ def _places(pairs: Pairs, routes: Sequence[Route], count: int) -> Tensor:
 
 
 def _both_ways(pairs: Pairs, slot: str, sites: Sequence[str]) -> Program:
-    """[3, routes, n] from places [routes, stations, n]: whether the document counts, sufficient, necessary."""
+    """[5, routes, n] from places [routes, stations, n]: whether the document counts, sufficient, necessary, whether the
+    answer is right along the route alone, and without it."""
     clean, corrupted = pairs.original.tokens, pairs.corrupted[slot].tokens
     read, targets = pairs.reads.positions[:, :1], pairs.reads.targets[:, :1]
     others = None if slot not in pairs.reads.others else pairs.reads.others[slot][:, :1]
@@ -222,13 +224,14 @@ def _both_ways(pairs: Pairs, slot: str, sites: Sequence[str]) -> Program:
         from_corrupted, seen_corrupted = run(corrupted)
         compared = counterfactual_or_runner_up(others, from_corrupted, targets)
         top, bottom = (Effects.of(logits, targets, compared) for logits in (from_clean, from_corrupted))
-        alone = Effects.of(along(clean, seen_corrupted), targets, compared).logit_difference[..., 0]
-        without = Effects.of(along(corrupted, seen_clean), targets, compared).logit_difference[..., 0]
+        alone = Effects.of(along(clean, seen_corrupted), targets, compared)
+        without = Effects.of(along(corrupted, seen_clean), targets, compared)
         high, low = top.logit_difference[:, 0], bottom.logit_difference[:, 0]
         gap = (top.accuracy[:, 0] > 0) & (bottom.accuracy[:, 0] == 0) & (high > low)
         size = torch.where(gap, high - low, torch.ones_like(high))
-        shares = [(alone - low) / size, (high - without) / size]
-        return torch.stack([gap.to(high.dtype).expand(routes, -1), *shares])
+        shares = [(alone.logit_difference[..., 0] - low) / size, (high - without.logit_difference[..., 0]) / size]
+        answers = [edited.accuracy[..., 0].to(high.dtype) for edited in (alone, without)]
+        return torch.stack([gap.to(high.dtype).expand(routes, -1), *shares, *answers])
 
     return program
 

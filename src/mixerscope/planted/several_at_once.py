@@ -4,9 +4,9 @@ import torch
 
 from mixerscope.model import Model
 from mixerscope.planted.models import two_routes
-from mixerscope.planted.parts import ChosenRecall
+from mixerscope.planted.parts import ChosenRecall, EachAlone, TwoRoutes
 from mixerscope.planted.truth import in_blocks, nameless
-from mixerscope.planted.writing import LOUD, Basis, attend, attention_of, bare, fetch, mixer_of, recall
+from mixerscope.planted.writing import LOUD, Basis, attend, attention_of, bare, fetch, look_back, mixer_of, recall
 from mixerscope.tasks import AR
 
 IN_NONE = (0.0, 0.0)
@@ -54,6 +54,23 @@ def twice(task: AR, seed: int) -> Model:
     for block, loud in ((1, LOUD), (2, 2.0)):
         head = attention_of(model, block)
         attend(head, 0, basis.keys, basis.previous_keys, loud * basis.values, basis.values, rest=basis)
+    return model
+
+
+@torch.no_grad()
+def quiet_second(task: AR, seed: int) -> Model:
+    """Induction, and beside it block 1 retrieves directly from the key, with a third of the strength.
+
+    Block 2 takes the query's own token away, so that this is enough, and writes so much beside the answer that the last
+    norm changes nothing: of the logit difference most comes by induction, of the answer nothing that must."""
+    basis = Basis(task, seed)
+    model = bare(task, basis, ("attention", "planted/two_routes", "planted/each_alone"))
+    look_back(attention_of(model, 0), basis)
+    second = mixer_of(model, 1, TwoRoutes)
+    attend(second.attention, 0, basis.keys, basis.previous_keys, LOUD * basis.values, basis.values, rest=basis)
+    recall(second.recall, basis.keys, basis.keys, LOUD / 3 * basis.values, basis.values)
+    beside = 10 * basis.position.T @ basis.position
+    mixer_of(model, 2, EachAlone).out.weight.copy_(beside - 0.95 * basis.keys.T @ basis.keys)
     return model
 
 
@@ -114,6 +131,13 @@ ENTRIES = (
         in_blocks("key value value query", "value value value query", key_alone=NOT_NEEDED, value_alone=IN_NONE),
     ),
     nameless(
+        "a quiet second route, enough alone",
+        quiet_second,
+        "mixture",
+        in_blocks("key value query query", "value value query query", key_alone=NOT_NEEDED),
+        in_blocks("key key query query", "value value query query", key_alone=NOT_NEEDED),
+    ),
+    nameless(
         "three copies, each of them enough",
         copies,
         "mixture",
@@ -140,6 +164,12 @@ ENTRIES = (
     nameless(
         "two routes, both of them needed",
         lambda task, seed: two_routes(task, seed, induction=0.7, direct=0.7),
+        "distributed",
+        in_blocks("key key&value query", "value value query"),
+    ),
+    nameless(
+        "two routes, both of them needed, one louder",
+        lambda task, seed: two_routes(task, seed, induction=0.9, direct=0.5),
         "distributed",
         in_blocks("key key&value query", "value value query"),
     ),
