@@ -241,8 +241,7 @@ class _Case:
         return self._named(path, share, tried)
 
     def _named(self, path: Path, share: Estimate, tried: bool) -> Verdict:
-        carriers = self._carriers(path)
-        route = tuple(c for i, c in enumerate(carriers) if i == 0 or c != carriers[i - 1])
+        carriers, route = self._carriers(path), self._collapsed(self.slot, path)
         refuted = self._meets(carriers) or self._robust(path)
         name = mechanism_of(route, self.slot, self.facts.mechanisms, self._beside())
         if refuted is not None:
@@ -265,6 +264,11 @@ class _Case:
 
     # Routes, by document.
 
+    def _collapsed(self, slot: str, path: Path) -> tuple[str, ...]:
+        """The places a slot's information goes through, each once."""
+        carriers = (slot, *(() if self.facts.one_block else path), self.facts.read[0])
+        return tuple(c for i, c in enumerate(carriers) if i == 0 or c != carriers[i - 1])
+
     def _carriers(self, path: Path) -> tuple[str, ...]:
         """Who carries the information at each boundary."""
         middle = () if self.facts.one_block else path
@@ -272,10 +276,8 @@ class _Case:
 
     def _name(self, path: Path) -> str:
         """What a path is called among others, with the block that brings the information to where it is read."""
-        carriers = self._carriers(path)
-        route = tuple(c for i, c in enumerate(carriers) if i == 0 or c != carriers[i - 1])
-        name = mechanism_of(route, self.slot, self.facts.mechanisms)
-        return name if self.facts.one_block else f"{name} (block {arrival(carriers)})"
+        name = mechanism_of(self._collapsed(self.slot, path), self.slot, self.facts.mechanisms)
+        return name if self.facts.one_block else f"{name} (block {arrival(self._carriers(path))})"
 
     def _taken_by_proof(self, paths: Sequence[Path]) -> tuple[list[Path | None], Counts]:
         """The path that each document takes: it alone is sufficient and necessary."""
@@ -318,8 +320,7 @@ class _Case:
         for slot in self._others():
             paths = Counter(path for path in self._paths(slot)[1] if path is not None)
             if paths and not self.facts.one_block:
-                carriers = (slot, *paths.most_common(1)[0][0], self.facts.read[0])
-                found[slot] = tuple(c for i, c in enumerate(carriers) if i == 0 or c != carriers[i - 1])
+                found[slot] = self._collapsed(slot, paths.most_common(1)[0][0])
         return found
 
     def _others(self) -> list[str]:
@@ -350,6 +351,10 @@ class _Case:
             about = f"documents in which the {slot} arrives in block {block}, as the {self.slot} does"
             self.tests.append(Test(name, passed, share, self.rules.names, about))
             if passed:
+                ways = [None if path is None else self._collapsed(slot, path) for path in paths]
+                split = self._goes_one_way(slot, ways)
+                if split is not None:
+                    return split
                 continue
             others = Counter(end for end in ends if end is not None and end != block).most_common(1)
             if others and proportion_estimate(torch.tensor([end == others[0][0] for end in ends])).low > 0.5:
@@ -365,6 +370,18 @@ class _Case:
                 f" it stands in one place in {located}; {together_text(documents, self.facts.stations, self.rules)}",
             )
         return None
+
+    def _goes_one_way(self, slot: str, ways: Sequence[tuple[str, ...] | None]) -> Verdict | None:
+        """What belongs to a route goes one way too: two of them that end in the same block are two mechanisms."""
+        counted = Counter(way for way in ways if way is not None).most_common()
+        share = proportion_estimate(torch.tensor([way == counted[0][0] for way in ways]))
+        passed = share.low > self.rules.names
+        about = f"documents in which the {slot} goes by {' → '.join(counted[0][0])}"
+        self.tests.append(Test(f"one way of the {slot}", passed, share, self.rules.names, about))
+        if passed:
+            return None
+        told = ", ".join(f"{' → '.join(way)} in {percent(count / len(ways))}" for way, count in counted)
+        return self._unnamed(UNDETERMINED, f"the {self.slot} goes one way, but the {slot} goes by {told}")
 
     def _robust(self, path: Path) -> Verdict | None:
         """The same route where documents are of another size, if the model solves those."""

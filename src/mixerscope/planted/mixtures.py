@@ -14,6 +14,7 @@ from mixerscope.planted.writing import (
     attend,
     attention_of,
     bare,
+    detect,
     fetch,
     find,
     key_places,
@@ -127,6 +128,28 @@ def half_pointer(task: AR, seed: int) -> Model:
 
 
 @torch.no_grad()
+def half_over_divider(task: AR, seed: int) -> Model:
+    """Block 1 finds the place of every key. Behind the first half of them it reads the value; block 0 has collected all
+    values at the divider, by number, and of the others that number is read."""
+    pairs, values, half = task.num_pairs, task.num_values, task.num_keys // 2
+    heads = pairs + 1
+    basis = Basis(task, seed, heads, more={"slots": pairs * values, "number": pairs})
+    slots, number = basis.more["slots"], basis.more["number"]
+    model = bare(task, basis, ("attention", "planted/two_routes"), heads=heads, mlp=True)
+    divider, query = basis.position[query_place(task) - 1][None], basis.position[query_place(task)][None]
+    for pair, (at, slot) in enumerate(zip((key_places(task) + 1).tolist(), slots.chunk(pairs), strict=True)):
+        attend(attention_of(model, 0), pair, divider, basis.position[at][None], basis.values, slot, rest=basis)
+    second, others = mixer_of(model, 1, TwoRoutes), basis.keys[half:]
+    places = 2 * basis.position[key_places(task)]  # half of the attention stays at the query
+    attend(second.attention, 0, others, others, places, number, rest=basis)
+    attend(second.attention, 1, query, divider, slots, slots, rest=basis)
+    recall(second.recall, basis.keys[:half], basis.keys[:half], LOUD * basis.values, basis.values)
+    chosen = number.repeat_interleave(values, 0) + slots
+    detect(model, 1, chosen, 1.5, LOUD * basis.values.repeat(pairs, 1))
+    return model
+
+
+@torch.no_grad()
 def another_block(task: AR, seed: int) -> Model:
     """Direct retrieval: of the first half of the keys by block 0, of the others by block 1."""
     basis = Basis(task, seed)
@@ -209,6 +232,15 @@ ENTRIES = (
         "mixture",
         in_blocks("key query query", "value query query", fraction=0.5, key_alone=IN_ALL),
         in_blocks("key query query", "value value query", fraction=0.5, key_alone=IN_ALL),
+        with_value_corrupted="undetermined",
+    ),
+    nameless(
+        "half of the keys directly, half of the values over the divider",
+        half_over_divider,
+        "mixture",
+        in_blocks("key key query", "value value query", fraction=0.5, key_alone=IN_ALL),
+        in_blocks("key key query", "value divider query", fraction=0.5, key_alone=IN_ALL),
+        task=AR(num_pairs=3, num_keys=6, num_values=6),
         with_value_corrupted="undetermined",
     ),
     nameless(
