@@ -11,6 +11,7 @@ import torch
 from mixerscope.artifacts.proof import Proof
 from mixerscope.errors import CorruptFile, UnknownName, UserError
 from mixerscope.interventions import PairSettings, Route, make_pairs, other_sizes, prove, prove_cohort
+from mixerscope.interventions.plan import boundary_sites
 from mixerscope.interventions.prove import stations
 from mixerscope.planted import TASK
 from mixerscope.planted.models import conv_recurrence, direct_retriever, induction_transformer, two_routes
@@ -184,13 +185,48 @@ def test_a_proof_is_kept_as_it_is():
             Proof.from_bytes(damaged)
 
 
+@pytest.mark.parametrize(("architecture", "foreign_too"), [("attention", True), ("mamba", False)])
+def test_what_a_block_writes_for_a_query_is_found_as_by_hand(architecture: str, foreign_too: bool):
+    pairs = make_pairs(make_task(), replace_documents(6), data_seed=0)
+    for model in [make(architecture=architecture), *([foreign().double()] if foreign_too else [])]:
+        model.eval()
+        sites = boundary_sites(model)
+        for block, found in enumerate(prove(model, pairs, ["value"] * (len(sites) - 2)).asked):
+            assert (found.slot, found.block) == ("query", block)
+            for i in range(len(pairs)):
+                read = int(pairs.reads.positions[i, 0])
+                tokens = [b.tokens[i : i + 1] for b in (pairs.original, pairs.corrupted["query"])]
+                wrote = []
+                for each in tokens:
+                    with record(model, sites) as seen, torch.no_grad():
+                        model(each)
+                    wrote.append((seen[sites[block + 1]] - seen[sites[block]])[0, read])
+
+                def tap(x, change=wrote[0] - wrote[1], read=read):
+                    x = x.clone()
+                    x[0, read] += change
+                    return x
+
+                with edit(model, {sites[block + 1]: tap}), torch.no_grad():
+                    said = model(tokens[1])[0, read].argmax()
+                assert bool(found.answered[i]) == (int(said) == int(pairs.reads.targets[i, 0]))
+
+
+def test_the_block_that_looks_for_what_is_asked_is_known():
+    for model, asking in ((induction_transformer(TASK, 0), 1), (direct_retriever(TASK, 0, 0, 2), 0)):
+        for found in prove(model, PAIRS, "value").asked:
+            assert found.brings_back(0.5).double().mean().item() == (found.block == asking)
+
+
 def test_a_proof_from_before_answers_were_kept_is_read_by_its_shares():
     proof = prove(induction_transformer(TASK, 0), PAIRS, "value")
     data = proof.to_bytes()
     tensors = {n: t for n, t in safetensors.torch.load(data).items() if not n.endswith(("answered", "kept"))}
     header = json.loads(json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["proof"])
+    del header["asked"]
     older = safetensors.torch.save(tensors, metadata={"proof": json.dumps({**header, "version": 2})})
-    [route] = Proof.from_bytes(older).routes
+    [route], asked = Proof.from_bytes(older).routes, Proof.from_bytes(older).asked
+    assert asked == ()
     assert torch.equal(route.brings_back(0.5), proof.routes[0].sufficient[route.gap] > 0.5)
     assert torch.equal(route.takes_away(0.5), proof.routes[0].necessary[route.gap] > 0.5)
 

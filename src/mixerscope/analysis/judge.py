@@ -11,28 +11,24 @@ Everything is a pure function of the table of effects, the proof and the rules, 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import isfinite
 
 import torch
 from torch import Tensor
 
 from mixerscope.analysis.documents import Path, SlotDocuments, candidate_paths
-from mixerscope.analysis.evidence import NO_ROUTE, boundaries, moves, together_text
+from mixerscope.analysis.evidence import NO_ROUTE, moves, together_text
 from mixerscope.analysis.proofs import ABOUT, NECESSARY, SUFFICIENT, TAKES, arrival, passed_by, taken_by, tested
-from mixerscope.analysis.published import published_reading, published_route
+from mixerscope.analysis.questions import Questions, interval, percent, slot_documents
 from mixerscope.analysis.rules import (
     CONTRADICTED,
-    NOT_LEARNED,
-    NOT_RETRIEVAL,
     UNDETERMINED,
     UNPROVEN,
-    Rules,
     RulesLike,
     as_rules,
     mechanism_of,
 )
-from mixerscope.analysis.stats import mean_estimate, proportion_estimate
-from mixerscope.artifacts.effects import ANYWHERE, DIRECTIONS, ORIGINAL, EffectTable, corrupted
+from mixerscope.analysis.stats import proportion_estimate
+from mixerscope.artifacts.effects import ANYWHERE, DIRECTIONS, EffectTable, corrupted
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.artifacts.proof import Proof
 from mixerscope.artifacts.verdicts import Test, Verdict, Verdicts
@@ -68,159 +64,33 @@ def hypotheses(table: EffectTable, rules: RulesLike = None) -> list[tuple[str, P
         (slot, path)
         for slot in dict.fromkeys([*table.slots, *table.facts.together])
         if corrupted(slot) in table.unedited
-        for path in candidate_paths(_documents(table, slot, rules), MOST_ROUTES, LEAST_COMMON)
+        for path in candidate_paths(slot_documents(table, slot, rules), MOST_ROUTES, LEAST_COMMON)
     ]
 
 
-def percent(share: float) -> str:
-    return f"{share:.0%}"
-
-
-def interval(estimate: Estimate, digits: int = 2) -> str:
-    """`0.57 [0.46, 0.68]`"""
-    numbers = (round(number, digits) + 0.0 for number in (estimate.value, estimate.low, estimate.high))
-    value, low, high = (f"{number:.{digits}f}" for number in numbers)
-    return f"{value} [{low}, {high}]"
-
-
-def _documents(table: EffectTable, slot: str, rules: Rules) -> SlotDocuments:
-    return SlotDocuments(table, slot, rules.carries)
-
-
-class _Case:
+class _Case(Questions):
     """One slot of one model, from the first question to the last."""
-
-    def __init__(self, table: EffectTable, slot: str, rules: Rules, proof: Proof | None) -> None:
-        self.table, self.facts, self.slot, self.rules, self.proof = table, table.facts, slot, rules, proof
-        self.documents = _documents(table, slot, rules)
-        self.accuracy = proportion_estimate(table.correct(ORIGINAL))
-        gap = mean_estimate(table.likelihood(ORIGINAL) - table.likelihood(corrupted(slot)))
-        self.gap = gap if isfinite(gap.value) else None
-        self.tests: list[Test] = []
-        self.found: dict[str, float] = {}
-
-    # What ends without a name.
-
-    def _unnamed(self, mechanism: str, reason: str, route: tuple[str, ...] = ()) -> Verdict:
-        return self._said(mechanism, route, reason)
-
-    def _said(self, mechanism: str, route: tuple[str, ...], reason: str = "", share: Estimate | None = None) -> Verdict:
-        evidence = boundaries(self.documents, self.facts, self.rules) if self.documents.number else ()
-        return Verdict(
-            mechanism=mechanism,
-            route=route,
-            moves=(),
-            share=share,
-            gap=self.gap,
-            boundaries=evidence,
-            reason=reason,
-            slot=self.slot,
-            accuracy=self.accuracy,
-            guessing=self.facts.guessing,
-            tests=tuple(self.tests),
-            found=dict(self.found),
-            published=published_reading(self.table, self.slot, self.rules),
-        )
 
     # The questions, in order.
 
     def verdict(self) -> Verdict:
         if self.gap is None:
-            return self._unnamed(UNDETERMINED, "the likelihood of some answer is not finite, though nothing was edited")
+            return self.unnamed(UNDETERMINED, "the likelihood of some answer is not finite, though nothing was edited")
         if self.rules.reading == "published":
-            return self._published()
-        for question in (self._solves, self._enough, self._follows, self._reads):
+            return self.published()
+        for question in (self.solves, self.enough, self.follows, self.reads):
             ended = question()
             if ended is not None:
                 return ended
         if not self.facts.read:
-            return self._unnamed(UNDETERMINED, "no role stands where the answer is read, so no route can end there")
+            return self.unnamed(UNDETERMINED, "no role stands where the answer is read, so no route can end there")
         return self._route()
-
-    def _published(self) -> Verdict:
-        route = published_route(self.table, self.slot, self.rules)
-        if not route:
-            least = self.rules.min_gap
-            return self._unnamed(
-                UNDETERMINED, f"corrupting the {self.slot} lowers the likelihood by less than {least:g}"
-            )
-        return self._said(mechanism_of(route, self.slot, self.facts.mechanisms), route)
-
-    def _solves(self) -> Verdict | None:
-        guessing = self.facts.guessing or 0.0
-        above = self.accuracy.low > guessing
-        self.tests.append(
-            Test("above guessing", above, self.accuracy, guessing, "share of fresh documents answered rightly")
-        )
-        if above:
-            return None
-        if self.accuracy.low > guessing / 2 and guessing > 0.5:
-            # A rule of thumb solves the task, too; whether the model retrieves all the same is still a question.
-            ended = self._follows() or self._reads()
-            if ended is not None:
-                return ended
-        return self._unnamed(
-            NOT_LEARNED, f"accuracy {interval(self.accuracy)} cannot be told from guessing, {guessing:.2f}"
-        )
-
-    def _enough(self) -> Verdict | None:
-        have, need = self.facts.documents, self.rules.min_documents
-        if have >= need:
-            return None
-        return self._unnamed(UNDETERMINED, f"{have} documents are too few (needed: {need})")
-
-    def _follows(self) -> Verdict | None:
-        """Counterfactuals: the answer must be the one that the task predicts, as often as any is right."""
-        worst: tuple[float, str, Estimate, float] | None = None
-        for followed in self.proof.followed if self.proof else ():
-            name = f"follows: {followed.kind}"
-            if len(followed.right) < self.rules.min_documents:
-                self.tests.append(Test(name, None, about=f"{len(followed.right)} documents can be changed so"))
-                continue
-            share = proportion_estimate(followed.right)
-            usual = float(followed.before.double().mean()) if len(followed.before) else self.accuracy.value
-            needed = self.rules.follows * usual
-            about = "changed documents that are answered as the task predicts"
-            self.tests.append(Test(name, share.low > needed, share, needed, about))
-            if not share.low > needed and (worst is None or share.value < worst[0]):
-                worst = share.value, followed.kind, share, usual
-        if worst is None:
-            return None
-        _, kind, share, usual = worst
-        reason = (
-            f"{percent(usual)} of the documents are answered, but the answer follows in {interval(share)} only when"
-            f" they are changed ({kind})"
-        )
-        # Half of them is a mixture of answers that follow and answers that come from elsewhere.
-        return self._unnamed(NOT_RETRIEVAL if share.high < usual / 2 else UNDETERMINED, reason)
-
-    def _reads(self) -> Verdict | None:
-        """A model that uses a token loses answers when it is changed."""
-        for slot in dict.fromkeys([self.slot, *self.facts.together]):
-            if corrupted(slot) not in self.table.unedited:
-                continue
-            documents = self.documents if slot == self.slot else _documents(self.table, slot, self.rules)
-            lost = proportion_estimate(documents.counts[documents.right])
-            reads = lost.high > self.rules.reads
-            self.tests.append(Test(f"reads the {slot}", reads, lost, None, "right answers lost when it is changed"))
-            if not reads:
-                return self._unnamed(
-                    NOT_RETRIEVAL,
-                    f"{percent(self.accuracy.value)} of the documents are answered, but changing the {slot} loses"
-                    f" {interval(lost)} of these answers only",
-                )
-        if self.documents.number < self.rules.min_documents:
-            count, need = self.documents.number, self.rules.min_documents
-            return self._unnamed(
-                UNDETERMINED, f"changing the {self.slot} changes {count} answers, which is too few (needed: {need})"
-            )
-        return None
 
     def _route(self) -> Verdict:
         paths = candidate_paths(self.documents, MOST_ROUTES, LEAST_COMMON)
         if not paths:
             self.found = {NEITHER: 1.0}
-            return self._unnamed(UNDETERMINED, together_text(self.documents, self.facts.stations, self.rules))
+            return self.unnamed(UNDETERMINED, together_text(self.documents, self.facts.stations, self.rules))
         tried = self.proof is not None and self.proof.route(self.slot, paths[0]) is not None
         taken, counts = self._taken_by_proof(paths) if tried else self._taken_by_stations(paths)
         by_path = Counter(path for path in taken if path is not None)
@@ -237,16 +107,16 @@ class _Case:
         if informative and not share.low > self.rules.names:
             mixture = ", ".join(f"{name} in {percent(value)}" for name, value in self.found.items())
             reason = mixture if self.found.get(NEITHER, 0) < 0.5 else f"{mixture}; {self._why_neither(path, counts)}"
-            return self._said(UNDETERMINED, (), reason, share)
+            return self.said(UNDETERMINED, (), reason, share)
         return self._named(path, share, tried)
 
     def _named(self, path: Path, share: Estimate, tried: bool) -> Verdict:
         carriers, route = self._carriers(path), self._collapsed(self.slot, path)
-        refuted = self._meets(carriers) or self._robust(path)
+        refuted = self._meets(carriers) or self._asks(carriers) or self._robust(path)
         name = mechanism_of(route, self.slot, self.facts.mechanisms, self._beside())
         if refuted is not None:
             return refuted
-        found = self._said(name, route, "", share)
+        found = self.said(name, route, "", share)
         found = replace(found, moves=moves(self.documents, self.facts, carriers, path, self.rules))
         if not tried:
             reason = "the proof of this route was not taken while the model was at hand"
@@ -286,7 +156,7 @@ class _Case:
 
     def _paths(self, slot: str) -> tuple[SlotDocuments, list[Path | None]]:
         """Of another slot: the path of each document, by the proof where it was taken."""
-        documents = _documents(self.table, slot, self.rules)
+        documents = slot_documents(self.table, slot, self.rules)
         tried = tested(self.proof, slot, candidate_paths(documents, MOST_ROUTES, LEAST_COMMON))
         return documents, taken_by(tried, self.rules.carries) if tried else documents.paths()
 
@@ -344,7 +214,7 @@ class _Case:
                 continue
             if documents.number < self.rules.min_documents:
                 self.tests.append(Test(name, None, about=f"changing the {slot} changes {documents.number} answers"))
-                return self._unnamed(UNDETERMINED, f"changing the {slot} changes {documents.number} answers only")
+                return self.unnamed(UNDETERMINED, f"changing the {slot} changes {documents.number} answers only")
             ends = [None if path is None else arrival((slot, *path, self.facts.read[0])) for path in paths]
             share = proportion_estimate(torch.tensor([end == block for end in ends]))
             passed = share.low > self.rules.names
@@ -358,13 +228,13 @@ class _Case:
                 continue
             others = Counter(end for end in ends if end is not None and end != block).most_common(1)
             if others and proportion_estimate(torch.tensor([end == others[0][0] for end in ends])).low > 0.5:
-                return self._unnamed(
+                return self.unnamed(
                     CONTRADICTED,
                     f"the {self.slot} arrives in block {block}, but the {slot} arrives in block {others[0][0]}"
                     f" (in {percent(others[0][1] / len(ends))} of the documents)",
                 )
             located = percent(sum(end is not None for end in ends) / len(ends))
-            return self._unnamed(
+            return self.unnamed(
                 UNDETERMINED,
                 f"the {self.slot} arrives in block {block}, the {slot} in {interval(share)} of the documents only, and"
                 f" it stands in one place in {located}; {together_text(documents, self.facts.stations, self.rules)}",
@@ -381,7 +251,33 @@ class _Case:
         if passed:
             return None
         told = ", ".join(f"{' → '.join(way)} in {percent(count / len(ways))}" for way, count in counted)
-        return self._unnamed(UNDETERMINED, f"the {self.slot} goes one way, but the {slot} goes by {told}")
+        return self.unnamed(UNDETERMINED, f"the {self.slot} goes one way, but the {slot} goes by {told}")
+
+    def _asks(self, carriers: tuple[str, ...]) -> Verdict | None:
+        """The block in which key and value arrive must be the one that looks for what is asked, or it retrieves
+        nothing: it brings the whole document along, and a later block picks."""
+        if not self._others() or self.facts.one_block:
+            return None
+        block, blocks = arrival(carriers), {each.block: each for each in (self.proof.asked if self.proof else ())}
+        if block not in blocks or int(blocks[block].gap.sum()) < self.rules.min_documents:
+            self.tests.append(Test("asks there", None, about="not tried, or too few answers change with the query"))
+            return None
+        shares = {number: proportion_estimate(each.brings_back(self.rules.carries)) for number, each in blocks.items()}
+        passed = shares[block].low > self.rules.names
+        about = f"documents with another query in which what block {block} wrote there brings the answer back"
+        self.tests.append(Test("asks there", passed, shares[block], self.rules.names, about))
+        if passed:
+            return None
+        best = max(shares, key=lambda number: shares[number].value)
+        arrives = f"the {self.slot} and what belongs to it arrive in block {block}"
+        if best != block and shares[best].low > 0.5:
+            return self.unnamed(
+                CONTRADICTED,
+                f"{arrives}, but what is asked is looked for in block {best} (in {percent(shares[best].value)} of the"
+                " documents)",
+            )
+        said = f"what it writes for a query brings the answer back in {interval(shares[block])} only"
+        return self.unnamed(UNDETERMINED, f"{arrives}, but {said}")
 
     def _robust(self, path: Path) -> Verdict | None:
         """The same route where documents are of another size, if the model solves those."""
@@ -401,7 +297,7 @@ class _Case:
             passed = share.low > self.rules.robust
             self.tests.append(Test(name, passed, share, self.rules.robust, "documents that take the same route"))
             if not passed:
-                return self._unnamed(
+                return self.unnamed(
                     UNDETERMINED,
                     f"the route holds on documents like those of training, but on {variant.name} in"
                     f" {interval(share)} only (needed: all of the interval above {self.rules.robust:g})",

@@ -50,6 +50,24 @@ class TestedRoute:
 
 
 @dataclass(frozen=True, eq=False)
+class Asked:
+    """With the query changed: what one block writes at the query is that of the clean document, and nothing else is."""
+
+    slot: str
+    block: int
+    gap: Tensor
+    """[n] the documents that count, as above."""
+    share: Tensor
+    """[n] how far this brings the answer's logit difference back."""
+    answered: Tensor
+    """[n] whether the answer is right again."""
+
+    def brings_back(self, halfway: float) -> Tensor:
+        """[counting] whether it goes more than half-way, and the answer is right again."""
+        return ((self.share > halfway) & self.answered)[self.gap]
+
+
+@dataclass(frozen=True, eq=False)
 class Followed:
     """Counterfactual documents whose answer the task predicts, of fresh ones that could be changed so."""
 
@@ -80,6 +98,7 @@ class Proof(Frames):
     routes: tuple[TestedRoute, ...]
     followed: tuple[Followed, ...] = ()
     variants: tuple[Variant, ...] = ()
+    asked: tuple[Asked, ...] = ()
 
     def route(self, slot: str, carriers: tuple[str, ...], on: str = USUAL) -> TestedRoute | None:
         """The one that was tried, if it was."""
@@ -94,6 +113,8 @@ class Proof(Frames):
             test = f"route of the {route.slot}: {' → '.join(route.carriers)}"
             for name, passed in (("sufficient", route.brings_back(0.5)), ("necessary", route.takes_away(0.5))):
                 yield _row(f"{test}, {name}", route.on, passed)
+        for asked in self.asked:
+            yield _row(f"block {asked.block} looks for the {asked.slot}", USUAL, asked.brings_back(0.5))
         for followed in self.followed:
             yield _row(f"follows: {followed.kind}", USUAL, followed.right)
         for variant in self.variants:
@@ -102,9 +123,9 @@ class Proof(Frames):
     def to_bytes(self) -> bytes:
         header: dict[str, Any] = {"version": 3}
         tensors: dict[str, Tensor] = {}
-        for kind, records in (("routes", self.routes), ("followed", self.followed), ("variants", self.variants)):
+        for kind in _KINDS:
             header[kind] = []
-            for number, record in enumerate(records):
+            for number, record in enumerate(getattr(self, kind)):
                 words: dict[str, Any] = {}
                 for each in fields(record):
                     value = getattr(record, each.name)
@@ -121,10 +142,9 @@ class Proof(Frames):
             size = int.from_bytes(data[:8], "little")
             header = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["proof"])
             tensors = safetensors.torch.load(data)
-            found: dict[str, list[Any]] = {"routes": [], "followed": [], "variants": []}
-            kinds = {"routes": TestedRoute, "followed": Followed, "variants": Variant}
-            for kind, record in kinds.items():
-                for number, words in enumerate(header[kind]):
+            found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
+            for kind, record in _KINDS.items():
+                for number, words in enumerate(header.get(kind, ())):
                     start = f"{kind}.{number}."
                     own = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
                     if len({len(t) for t in own.values()}) > 1:
@@ -137,10 +157,13 @@ class Proof(Frames):
                         if header["version"] < 3:  # nobody looked at the answers, so shares are all there is
                             own |= {"answered": torch.ones_like(own["gap"]), "kept": torch.zeros_like(own["gap"])}
                     found[kind].append(record(**{**words, **own}))
-            routes = tuple(found["routes"])
-            return cls(routes, tuple(found["followed"]), tuple(found["variants"]))
+            return cls(**{kind: tuple(records) for kind, records in found.items()})
         except (safetensors.SafetensorError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise CorruptFile(f"this is no proof: {type(error).__name__}: {error}") from error
+
+
+_KINDS: dict[str, type[Any]] = {"routes": TestedRoute, "followed": Followed, "variants": Variant, "asked": Asked}
+"""What a proof is made of; the last was not in the first versions."""
 
 
 def _row(test: str, on: str, passed: Tensor) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from mixerscope.artifacts.proof import USUAL, Followed, Proof, TestedRoute, Vari
 from mixerscope.artifacts.verdicts import Verdict, Verdicts
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.adapt import Adapted
+from mixerscope.interventions.asks import asked_by
 from mixerscope.interventions.batching import batching, device_of
 from mixerscope.interventions.effects import Effects, counterfactual_or_runner_up
 from mixerscope.interventions.engine import Grid
@@ -122,7 +123,7 @@ def prove_cohort(
     with members.evaluating():
         for found, more in zip(tested, _tested(members, pairs, routes, USUAL, batch_documents), strict=True):
             found += more
-        followed = _followed(members, pairs, fresh_documents)
+        followed, asked = _followed(members, pairs, fresh_documents), asked_by(members, pairs, batch_documents)
         for name, other in (variants or {}).items():
             reason = _refused(members.first, other)
             right = [torch.empty(0, dtype=torch.bool)] * len(models) if reason else _right(members, other.original)
@@ -133,8 +134,8 @@ def prove_cohort(
                 for found, more in zip(tested, _tested(members, other, routes, name, batch_documents), strict=True):
                     found += more
     return [
-        Proof(tuple(own), tuple(follows), tuple(others))
-        for own, follows, others in zip(tested, followed, sizes, strict=True)
+        Proof(tuple(own), tuple(follows), tuple(others), tuple(blocks))
+        for own, follows, others, blocks in zip(tested, followed, sizes, asked, strict=True)
     ]
 
 

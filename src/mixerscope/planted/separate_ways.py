@@ -1,4 +1,4 @@
-"""Models in which key and value go separate ways: each slot alone looks like something that has a name."""
+"""Models in which key, value and what is asked go separate ways: each alone looks like something that has a name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +20,9 @@ from mixerscope.planted.writing import (
     query_place,
 )
 from mixerscope.tasks import AR
+
+SMALLER = AR(num_pairs=3, num_keys=6, num_values=6)
+"""For models that have a direction for every pair of symbols."""
 
 
 @torch.no_grad()
@@ -102,6 +105,42 @@ def asked_by_value(task: AR, seed: int) -> Model:
     return model
 
 
+@torch.no_grad()
+def gathered(task: AR, seed: int) -> Model:
+    """Block 0 brings all pairs to the query, each in directions of its own, whatever is asked; the MLP of block 1 picks
+    the one that is."""
+    pairs, keys, values = task.num_pairs, task.num_keys, task.num_values
+    basis = Basis(task, seed, 2 * pairs, more={"keys": pairs * keys, "values": pairs * values})
+    in_pair = zip(basis.more["keys"].chunk(pairs), basis.more["values"].chunk(pairs), strict=True)
+    model = bare(task, basis, ("attention", "planted/each_alone"), heads=2 * pairs, mlp=True)
+    first, query = attention_of(model, 0), basis.position[query_place(task)][None]
+    of_key, of_value = torch.arange(keys).repeat_interleave(values), torch.arange(values).repeat(keys)
+    found: list[torch.Tensor] = []
+    for pair, (at, (key, value)) in enumerate(zip(key_places(task).tolist(), in_pair, strict=True)):
+        attend(first, pair, query, basis.position[at][None], basis.keys, key, rest=basis)
+        attend(first, pairs + pair, query, basis.position[at + 1][None], basis.values, value, rest=basis)
+        found.append(basis.keys[of_key] + key[of_key] + value[of_value])
+    detect(model, 1, torch.cat(found), 2.5, LOUD * basis.values[of_value].repeat(pairs, 1))
+    return model
+
+
+@torch.no_grad()
+def bag_picked_later(task: AR, seed: int) -> Model:
+    """An MLP makes one symbol of each pair at its value, block 1 sums those of all positions, and the MLP of block 2
+    picks the one that is asked."""
+    keys, values = task.num_keys, task.num_values
+    basis = Basis(task, seed, more={"pair": keys * values})
+    pair = basis.more["pair"]
+    of_key, of_value = torch.arange(keys).repeat_interleave(values), torch.arange(values).repeat(keys)
+    model = bare(task, basis, ("attention", "attention", "planted/each_alone"), mlp=True)
+    fetch(attention_of(model, 0), basis, 0, 1, basis.keys, basis.previous_keys)
+    detect(model, 0, basis.previous_keys[of_key] + basis.values[of_value], 1.5, pair)
+    nothing = torch.zeros(1, basis.width)
+    attend(attention_of(model, 1), 0, nothing, nothing, (query_place(task) + 1) * pair, pair)
+    detect(model, 2, basis.keys[of_key] + pair, 1.5, LOUD * basis.values[of_value])
+    return model
+
+
 def _neither(
     name: str, build: Callable[[AR, int], Model], route: Route, described: tuple[str, ...] = (), **truth: Any
 ) -> Planted:
@@ -138,6 +177,23 @@ ENTRIES = (
         with_value_corrupted="other: divider",
     ),
     _neither(
+        "all pairs gathered at the query, picked there later",
+        gathered,
+        in_blocks("key query query", "value query query", (0, "attention", "key", "query")),
+        task=SMALLER,
+    ),
+    _neither(
+        "induction of all pairs at once, picked later",
+        bag_picked_later,
+        in_blocks(
+            "key value query query",
+            "value value query query",
+            (0, "attention", "key", "value"),
+            (1, "attention", "value", "query"),
+        ),
+        task=SMALLER,
+    ),
+    _neither(
         "asked by value, association at the match",
         asked_by_value,
         in_blocks("key key query", "value key query", (1, "attention", "key", "query")),
@@ -146,4 +202,4 @@ ENTRIES = (
         with_value_corrupted="other: key",
     ),
 )
-"""With the key corrupted they look like direct retrieval, one like induction, which none of them is."""
+"""With the key corrupted they look like direct retrieval, or like induction, which none of them is."""
