@@ -33,6 +33,7 @@ from mixerscope.planted.models import (
     split_induction,
     two_routes,
 )
+from mixerscope.planted.separate_ways import pointer
 from mixerscope.planted.zoo import ALL, DOCUMENTS, TASK, Planted
 
 SLOTS = ("key", "value")
@@ -199,6 +200,17 @@ def test_what_the_other_slots_do_must_be_known():
     found = verdict(interchange(model, pairs, plan_grid(model, pairs)), model)
     assert found.mechanism == "undetermined"
     assert "the value in 0.00" in found.reason
+
+
+@pytest.mark.parametrize("build", [pointer, induction_transformer])
+def test_a_name_that_is_about_two_slots_is_not_given_for_one(build):
+    """With the key alone corrupted a pointer is direct retrieval as far as anyone can see."""
+    pairs = make_pairs(TASK, PairSettings(documents=DOCUMENTS, avoid_present=True), 0)
+    alone = replace(pairs, corrupted={"key": pairs.corrupted["key"]}, task=None)
+    model = build(TASK, 0)
+    found = verdict(interchange(model, alone), model)
+    assert found.mechanism.startswith("unproven: ")
+    assert "the value was not corrupted" in found.reason
 
 
 def test_more_documents_make_a_mixture_clearer():

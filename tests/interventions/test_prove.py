@@ -253,6 +253,7 @@ def test_most_of_a_logit_difference_is_not_yet_an_answer(build, answered: bool, 
         (["value", "value"], "key", "names a role at each of blocks.1.resid_pre, got value, value"),
         ([], "key", "got none"),
         ("vale", "key", "role"),
+        ("*", "key", "names a role at each of blocks.1.resid_pre, and '\\*' is none"),
         ("value", "kee", "no slot that is corrupted named 'kee'"),
     ],
 )

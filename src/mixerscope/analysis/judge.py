@@ -113,13 +113,18 @@ class _Case(Questions):
     def _named(self, path: Path, share: Estimate, tried: bool) -> Verdict:
         carriers, route = self._carriers(path), self._collapsed(self.slot, path)
         refuted = self._meets(carriers) or self._asks(carriers) or self._robust(path)
-        name = mechanism_of(route, self.slot, self.facts.mechanisms, self._beside())
+        beside = self._beside()
+        name = mechanism_of(route, self.slot, self.facts.mechanisms, beside)
         if refuted is not None:
             return refuted
         found = self.said(name, route, "", share)
         found = replace(found, moves=moves(self.documents, self.facts, carriers, path, self.rules))
         if not tried:
             reason = "the proof of this route was not taken while the model was at hand"
+            return replace(found, mechanism=f"{UNPROVEN}: {name}", reason=reason)
+        unseen = [slot for m in self.facts.mechanisms if m.name == name for slot, _ in m.beside if slot not in beside]
+        if unseen and not self.facts.one_block:
+            reason = f"the {unseen[0]} was not corrupted, so whether it goes along is not known"
             return replace(found, mechanism=f"{UNPROVEN}: {name}", reason=reason)
         return found
 

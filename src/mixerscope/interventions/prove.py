@@ -147,7 +147,8 @@ def stations(model: Model | Adapted, pairs: Pairs) -> tuple[str, ...]:
 def _tested(
     members: Members, pairs: Pairs, routes: Sequence[Sequence[Route]], on: str, batch_documents: int
 ) -> list[list[TestedRoute]]:
-    sites = facts_of(members.first, pairs).stations
+    facts = facts_of(members.first, pairs)
+    sites = facts.stations
     known = list(dict.fromkeys(route for own in routes for route in own))
     for route in known:
         if route.slot not in pairs.corrupted:
@@ -160,6 +161,8 @@ def _tested(
         for role in route.carriers:
             if role != ANYWHERE:
                 pairs.positions(role)
+            elif not facts.one_block:  # with all positions left alone there, nothing would be tested
+                raise UserError(f"a route names a role at each of {', '.join(sites)}, and {ANYWHERE!r} is none")
     here = pairs.to(device_of(members.first))
     found: list[list[TestedRoute]] = [[] for _ in members.models]
     for slot in dict.fromkeys(route.slot for route in known):
