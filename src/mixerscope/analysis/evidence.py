@@ -98,20 +98,22 @@ def moves(
     found: list[RouteMove] = []
     for block, (source, target) in enumerate(pairwise(carriers)):
         if source != target and block < len(facts.blocks):
-            found += _inside(documents, facts.blocks[block], block, source, target)
+            found += _inside(documents, facts.blocks[block], block, (source, target), rules.names)
     return tuple(found)
 
 
-def _inside(documents: SlotDocuments, parts: Sequence[Part], block: int, source: str, target: str) -> list[RouteMove]:
+def _inside(
+    documents: SlotDocuments, parts: Sequence[Part], block: int, ends: tuple[str, str], names: float
+) -> list[RouteMove]:
     found: list[RouteMove] = []
-    at = source
+    at, target = ends
     unread: list[str] = []
     for i, part in enumerate(parts):
         here = target if i == len(parts) - 1 else _carrier(documents, part.site)
         if here is None:  # this site does not single out a place, so the next one speaks for both parts
             unread.append(part.component)
         elif here != at:
-            component = " + ".join([*unread, part.component]) + _head(documents, part, here)
+            component = " + ".join([*unread, part.component]) + _head(documents, part, here, names)
             found.append(RouteMove(block, component, at, here, _restored(documents, part.site, here)))
             at, unread = here, []
     return found
@@ -125,14 +127,20 @@ def _carrier(documents: SlotDocuments, site: str) -> str | None:
     return None
 
 
-def _head(documents: SlotDocuments, part: Part, place: str) -> str:
-    """` head 2` where there are several and restoring that one alone is enough."""
+def _head(documents: SlotDocuments, part: Part, place: str, names: float) -> str:
+    """` head 2` where there are several and that one alone is enough, in as many documents as a name needs."""
     heads = range(part.heads if part.heads > 1 else 0)
-    # By the means over all documents, which are kept where single documents are not.
-    cells = {head: Cell(documents.slot, "restore", part.site, place, SWAP, head) for head in heads}
-    shares = {h: documents.table.estimate(c, SHARE) for h, c in cells.items() if c in documents.table.index}
-    enough = [head for head, share in shares.items() if share is not None and share.low > MOST]
+    shares = {head: _enough(documents, Cell(documents.slot, "restore", part.site, place, SWAP, head)) for head in heads}
+    enough = [head for head, share in shares.items() if share is not None and share.low > names]
     return f" head {enough[0]}" if len(enough) == 1 else ""
+
+
+def _enough(documents: SlotDocuments, cell: Cell) -> Estimate | None:
+    """In which share of the documents an edit is; how far it goes on average, where single documents were not kept."""
+    known = _share(documents.goes(cell.site, cell.role, cell.direction, cell.head))
+    if known is not None or cell not in documents.table.index:
+        return known
+    return documents.table.estimate(cell, SHARE)
 
 
 def _restored(documents: SlotDocuments, site: str, place: str) -> Estimate | None:

@@ -91,13 +91,13 @@ def translated_key(task: AR, seed: int) -> Model:
 
 
 @torch.no_grad()
-def a_head_for_half_of_the_keys(task: AR, seed: int) -> Model:
+def a_head_for_some_of_the_keys(task: AR, seed: int, share: float = 0.5) -> Model:
     """Induction whose last step is made by one head for some keys and by another for the rest."""
     basis = Basis(task, seed, heads=2)
     model = bare(task, basis, ("attention", "attention"), heads=2)
     fetch(attention_of(model, 0), basis, 0, 1, basis.keys, basis.previous_keys)
-    half = task.num_keys // 2
-    for head, keys in enumerate((slice(half), slice(half, None))):
+    some = round(share * task.num_keys)
+    for head, keys in enumerate((slice(some), slice(some, None))):
         find(attention_of(model, 1), basis, head, basis.previous_keys, basis.values, keys)
     return model
 
@@ -159,7 +159,13 @@ ENTRIES = (
     one_route("induction, MLP between", translated_key, "induction", by_induction()),
     one_route(
         "induction, a head for half of the keys",
-        a_head_for_half_of_the_keys,
+        a_head_for_some_of_the_keys,
+        "induction",
+        by_induction("attention head 0"),
+    ),
+    one_route(
+        "induction, a head for most of the keys",
+        lambda task, seed: a_head_for_some_of_the_keys(task, seed, 0.75),
         "induction",
         by_induction("attention head 0"),
     ),
