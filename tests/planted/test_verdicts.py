@@ -111,6 +111,12 @@ def test_evidence_of_two_routes_has_them_together():
     assert found.boundaries[1].restored["key&value"].value == 1
 
 
+def test_evidence_of_a_place_that_gives_half_of_an_answer_does_not_call_it_enough():
+    found = RETRIEVERS[0].judge(two_routes(TASK, 0, induction=0.7, direct=0.7))["key"]
+    at = found.boundaries[1].restored
+    assert (at["key"].value, at["value"].value, at["key&value"].value) == (0, 0, 1)
+
+
 def test_a_route_by_key_is_told_as_the_mixture_it_is():
     found = RETRIEVERS[0].judge(split_induction(TASK, 0))["key"]
     assert set(found.found) == {"association one step later (block 1)", "induction (block 1)"}

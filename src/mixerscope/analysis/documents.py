@@ -60,9 +60,13 @@ class SlotDocuments:
         return moved / (high - low)
 
     def goes(self, site: str, place: str, direction: Direction, head: int = -1) -> Tensor | None:
-        """[counting] whether the edit there goes more than half-way."""
-        share = self.share(Cell(self.slot, direction, site, place, SWAP, head))
-        return None if share is None else share > self.halfway
+        """[counting] whether the edit there is enough: it goes more than half-way, and the answer goes with it."""
+        cell = Cell(self.slot, direction, site, place, SWAP, head)
+        share = self.share(cell)
+        if share is None:
+            return None
+        right = self.table.correct(cell)[self.counts]
+        return (share > self.halfway) & (right if direction == "restore" else ~right)
 
     def carries(self, site: str, place: str) -> Tensor | None:
         """[counting] how surely a place carries the information: the smaller of both shares."""

@@ -204,9 +204,9 @@ class EffectTable(Frames):
         """[n] of a cell, or of an unedited run."""
         return self.documents.logit_difference[self._row(name)].double()
 
-    def correct(self, name: str) -> Tensor:
-        """[n] whether an unedited run answers rightly."""
-        return self.documents.correct[self.unedited[name]]
+    def correct(self, name: Cell | str) -> Tensor:
+        """[n] whether the run of a cell, or an unedited one, answers rightly."""
+        return self.documents.correct[self._row(name)]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row per cell and metric. A cell that is not a number has the reason and no value."""
