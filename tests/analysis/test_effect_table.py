@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 
 from mixerscope.analysis import mean_estimate, proportion_estimate, ratio_estimate
+from mixerscope.analysis.stats import likelihood_estimate
 from mixerscope.artifacts.effects import BEST, COLUMNS, JOINT, METRICS, NO_GAP, SHARE, EffectTable, half
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.interventions import (
@@ -73,6 +74,8 @@ def expected(grid: Grid, cell: Cell, metric: str):
         return ratio_estimate(edited - corrupted if restores else original - edited, original - corrupted)
     if metric == "accuracy":
         return proportion_estimate(found.effects.accuracy)
+    if metric == "likelihood":
+        return likelihood_estimate(edited)
     if metric in METRICS:
         return mean_estimate(getattr(found.effects, metric))
     wins = []

@@ -15,6 +15,7 @@ from mixerscope.analysis.naming import false_naming_rate
 from mixerscope.analysis.published import TOO_SMALL, published_reading
 from mixerscope.analysis.quantiles import at_least, exact_interval
 from mixerscope.analysis.stats import (
+    likelihood_estimate,
     mean_estimate,
     proportion_difference,
     proportion_estimate,
@@ -70,6 +71,12 @@ def test_means(values: list[float]):
     assert min(values) <= found.value <= max(values) or found.value == pytest.approx(
         sum(v / len(values) for v in values)
     )
+
+
+@fuzz
+@given(st.lists(SHARES | st.sampled_from([0.0, 1.0, 1e-320]), min_size=1, max_size=40))
+def test_means_of_likelihoods(values: list[float]):
+    sound(likelihood_estimate(tensor(values)), 0, 1)
 
 
 @fuzz
@@ -167,7 +174,7 @@ def test_false_naming_rates_are_small_chances(documents: int, names: float):
     assert 0 <= false_naming_rate(documents, names) < 0.2
 
 
-@pytest.mark.parametrize("estimate", [mean_estimate, proportion_estimate])
+@pytest.mark.parametrize("estimate", [mean_estimate, likelihood_estimate, proportion_estimate])
 def test_no_documents_have_no_mean_and_an_error_says_so(estimate: Callable[[torch.Tensor], Estimate]):
     with pytest.raises(UserError, match="no documents to average"):
         estimate(torch.zeros(0))

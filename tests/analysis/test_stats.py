@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mixerscope.analysis import mean_estimate, proportion_estimate, ratio_estimate
-from mixerscope.analysis.stats import mean_estimates, ratio_estimates
+from mixerscope.analysis.stats import likelihood_estimate, mean_estimates, ratio_estimates
 from mixerscope.randomness import stream
 
 
@@ -42,14 +42,56 @@ def test_zeros_and_ones_are_counted():
     assert (some.low, some.high) == (pytest.approx(0.0279, abs=1e-3), pytest.approx(0.3010, abs=1e-3))
 
 
-def test_all_or_nothing_documents_are_counted_unless_the_runs_are_the_same():
-    bottom = torch.rand(64, generator=stream(0, "gap")) * 0.1 + 0.85
-    nearly = ratio_estimate(bottom * 0.999, bottom)
-    assert nearly.low < 0.95
-    assert nearly.high == pytest.approx(1)
+def test_near_the_ends_there_is_room_for_documents_that_were_missed_unless_the_runs_are_the_same():
+    """By the rule of three: documents of which 64 draws miss all in one case of twenty."""
+    bottom = torch.rand(64, generator=stream(0, "gap")) * 0.01 + 0.85
+    room = 1 - 0.05 ** (1 / 64)
+    for part in (0.001, 0.999):
+        found = ratio_estimate(bottom * part, bottom)
+        assert (found.low, found.high) == (pytest.approx(part - room, abs=1e-4), pytest.approx(part + room, abs=1e-4))
     for exact, value in ((torch.zeros(64), 0.0), (bottom, 1.0)):
         share = ratio_estimate(exact, bottom)
         assert (share.value, share.low, share.high) == (value, value, value)
+
+
+def test_shares_in_the_middle_have_the_score_interval_with_their_own_scatter():
+    """The ends p solve (mean - p)^2 = t^2 c p (1 - p) / n, c being the variance over that of all or nothing."""
+    values = torch.rand(16, generator=stream(0, "likelihood"), dtype=torch.float64)
+    mean, t = values.mean().item(), 2.13145
+    c = values.var().item() / (mean * (1 - mean))
+    for found in (likelihood_estimate(values), ratio_estimate(values, torch.ones(16))):
+        assert found.value == pytest.approx(mean)
+        for p in (found.low, found.high):
+            assert (mean - p) ** 2 == pytest.approx(t**2 * c * p * (1 - p) / 16, rel=1e-4)
+
+
+def test_shares_that_scatter_more_than_all_or_nothing_have_the_interval_of_a_mean():
+    values = torch.tensor([-1.0, 2.0] * 8).double()
+    assert ratio_estimate(values, torch.ones(16)) == mean_estimate(values)
+
+
+def test_the_room_shrinks_towards_the_middle():
+    widths = {}
+    for share in (0.05, 0.1, 0.15, 0.2, 0.5, 0.85, 0.95):
+        found = ratio_estimate(torch.full((64,), share), torch.ones(64))
+        widths[share] = found.high - found.low
+    assert widths[0.05] == pytest.approx(widths[0.1]) == pytest.approx(widths[0.95])
+    assert widths[0.15] == pytest.approx(widths[0.85]) == pytest.approx(widths[0.1] / 2)
+    assert (widths[0.2], widths[0.5]) == (pytest.approx(0, abs=1e-9), pytest.approx(0, abs=1e-9))
+
+
+def test_gaps_that_few_documents_have_are_few_documents():
+    """Half of the gap in one of 32 documents: as if there were less than four."""
+    bottom = torch.tensor([1.0] + [1 / 31] * 31).double()
+    found = ratio_estimate(bottom * 0.01, bottom)
+    effective = 4 / (1 + 1 / 31)
+    assert found.high == pytest.approx(0.01 + 1 - 0.05 ** (1 / effective))
+
+
+def test_likelihoods_stay_between_0_and_1():
+    found = likelihood_estimate(torch.full((64,), 0.999).double())
+    assert (found.low, found.high) == (pytest.approx(0.999 - (1 - 0.05 ** (1 / 64))), 1.0)
+    assert likelihood_estimate(torch.zeros(8)).low == 0.0
 
 
 def test_no_share_of_a_gap_that_may_be_zero():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.analysis.seeds import MIN_SEEDS, too_few
-from mixerscope.analysis.stats import mean_estimate, proportion_difference, ratio_difference, seeds_difference
+from mixerscope.analysis.stats import likelihood_difference, proportion_difference, ratio_difference, seeds_difference
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.errors import UserError
 
@@ -93,8 +93,7 @@ def over_documents(a: Numbers, b: Numbers, names: tuple[str, str] = NAMES) -> Co
         if found is None:
             raise UserError("corrupting changes too little in one of the models for a share of it to be a number")
     else:
-        found = mean_estimate(a.top.double() - b.top.double())
-        found = Estimate(found.value, max(-1.0, found.low), min(1.0, found.high), found.n)  # of likelihoods
+        found = likelihood_difference(a.top, b.top)
     return Comparison(a.what, a.value, b.value, found, "document", found.n, names)
 
 

@@ -12,10 +12,10 @@ from functools import cache
 
 import torch
 
+from mixerscope.analysis.intervals import wilson
 from mixerscope.analysis.proofs import TAKES
 from mixerscope.analysis.quantiles import at_least
 from mixerscope.analysis.rules import NO_NAME, UNPROVEN
-from mixerscope.analysis.stats import wilson
 from mixerscope.artifacts.verdicts import Test, Verdict
 
 

@@ -1,11 +1,5 @@
-"""Intervals, in closed form: the same numbers give the same interval, and a table of thousands of cells takes no time.
-
-Over documents: the t interval of a mean, corrected for skewness by Hall's cubic transformation (Hall 1992, On the
-removal of skewness by transformation). A share is a ratio of two means over the same documents; it is the mean of the
-linearised values r + (top - r bottom) / mean(bottom), which makes comparisons paired. Where every document is all or
-nothing, few documents decide and no moment can tell how many were missed: there it is the score interval of a
-proportion (Wilson 1927). `docs/statistics.md` has the coverage that was simulated.
-"""
+"""Numbers with their intervals, over documents and over seeds; `intervals.py` says how these are made. The same numbers
+give the same interval, and a table of thousands of cells takes no time."""
 
 from collections.abc import Sequence
 from math import isfinite, sqrt
@@ -13,12 +7,23 @@ from math import isfinite, sqrt
 import torch
 from torch import Tensor
 
+from mixerscope.analysis.intervals import (
+    demand_documents,
+    hall,
+    linearised,
+    room_near_ends,
+    same_scale,
+    score,
+    share_interval,
+    widened,
+    wilson,
+    worth,
+)
 from mixerscope.analysis.quantiles import exact_interval, normal_quantile, t_quantile
 from mixerscope.artifacts.estimate import Estimate
-from mixerscope.errors import UserError
 
 ALL_OR_NOTHING = 0.01
-"""Documents whose share lies this close to 0 or to 1, all of them, are counted and not averaged."""
+"""Seeds whose share lies this close to 0 or to 1, all of them, are counted and not averaged."""
 
 
 def mean_estimate(values: Tensor) -> Estimate:
@@ -28,7 +33,18 @@ def mean_estimate(values: Tensor) -> Estimate:
 
 def mean_estimates(values: Tensor) -> list[Estimate]:
     """One for each row [c, n]."""
-    return _estimates(*_hall(values.double()), values.shape[1])
+    return _estimates(*hall(values.double()), values.shape[1])
+
+
+def likelihood_estimate(values: Tensor) -> Estimate:
+    """Mean over documents [n] of numbers between 0 and 1."""
+    return likelihood_estimates(values[None])[0]
+
+
+def likelihood_estimates(values: Tensor) -> list[Estimate]:
+    """One for each row [c, n]."""
+    value, low, high = share_interval(values.double(), values.shape[1])
+    return _estimates(value, low.clamp(min=0), high.clamp(max=1), values.shape[1])
 
 
 def proportion_estimate(values: Tensor) -> Estimate:
@@ -38,7 +54,7 @@ def proportion_estimate(values: Tensor) -> Estimate:
 
 def proportion_estimates(values: Tensor) -> list[Estimate]:
     """One for each row [c, n]."""
-    _demand_documents(values)
+    demand_documents(values)
     share = values.double().mean(1)
     return _estimates(share, *wilson(share, torch.full_like(share, values.shape[1])), values.shape[1])
 
@@ -50,23 +66,13 @@ def ratio_estimate(numerator: Tensor, denominator: Tensor) -> Estimate | None:
 
 def ratio_estimates(numerators: Tensor, denominator: Tensor) -> Sequence[Estimate | None]:
     """One for each row [c, n], all over the same denominator [n]."""
-    top, bottom = _same_scale(numerators.double(), denominator.double())
-    n, below = len(bottom), bottom.mean()
-    linearised = _linearised(top, bottom)
-    if linearised is None:
+    top, bottom = same_scale(numerators.double(), denominator.double())
+    n, values = len(bottom), linearised(top, bottom)
+    if values is None:
         return [None] * len(top)
-    value, low, high = _hall(linearised)
-
-    whole = top > bottom / 2
-    nearest = bottom.where(whole, torch.zeros_like(bottom))
-    counted = ((top - nearest).abs() <= ALL_OR_NOTHING * below.abs()).all(1)
+    value, low, high = share_interval(values, worth(bottom))
     exact = (top == 0).all(1) | (top == bottom).all(1)  # nothing was sampled: the runs are the same, bit by bit
-    effective = bottom.sum() ** 2 / (bottom**2).sum()
-    wilson_low, wilson_high = wilson((nearest.mean(1) / below).clamp(0, 1), effective.expand(len(top)))
-    counted &= ~exact
-    low = torch.minimum(value, wilson_low).where(counted, low)
-    high = torch.maximum(value, wilson_high).where(counted, high)
-    found = _estimates(value, low, high, n)
+    found = _estimates(value, value.where(exact, low), value.where(exact, high), n)
     return [estimate if isfinite(estimate.value) else None for estimate in found]
 
 
@@ -82,7 +88,7 @@ def seeds_estimate(values: Sequence[float]) -> Estimate:
         low, high = exact_interval(int((found > 0.5).sum()), n)
     else:
         scatter = found.var().item() / (mean * (1 - mean))  # 1 where each seed were all or nothing
-        low, high = (end.item() for end in _score(found.mean(), t_quantile(n - 1) ** 2 * scatter / n))
+        low, high = (end.item() for end in score(found.mean(), t_quantile(n - 1) ** 2 * scatter / n))
     return Estimate(mean, min(mean, low), max(mean, high), n)
 
 
@@ -99,14 +105,24 @@ def proportion_difference(first: Tensor, second: Tensor) -> Estimate:
     return Estimate(value, max(-1.0, min(value, centre - half)), min(1.0, max(value, centre + half)), n)
 
 
+def likelihood_difference(first: Tensor, second: Tensor) -> Estimate:
+    """Mean over documents [n] minus another over the same ones, of numbers no further from zero than 1."""
+    n, ends = len(first), torch.stack([first, second]).double()
+    value, low, high = hall((ends[0] - ends[1])[None])
+    low, high = widened(room_near_ends(ends.mean(1), n).max(), value, low, high)
+    return _estimates(value, low.clamp(min=-1), high.clamp(max=1), n)[0]
+
+
 def ratio_difference(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> Estimate | None:
     """Ratio of two means minus another such ratio, all over the same documents [n]; None where one of them could be
     anything."""
-    values = [_linearised(*_same_scale(top[None].double(), bottom.double())) for top, bottom in (first, second)]
-    known = [value for value in values if value is not None]
-    if len(known) < 2:
+    sides = [same_scale(top[None].double(), bottom.double()) for top, bottom in (first, second)]
+    values = [value for side in sides if (value := linearised(*side)) is not None]
+    if len(values) < 2:
         return None
-    found = mean_estimate((known[0] - known[1])[0])
+    value, low, high = hall(values[0] - values[1])
+    rooms = [room_near_ends(own.mean(1), worth(bottom)) for own, (_, bottom) in zip(values, sides, strict=True)]
+    [found] = _estimates(value, *widened(torch.maximum(*rooms), value, low, high), len(first[1]))
     return found if isfinite(found.value) else None
 
 
@@ -121,88 +137,6 @@ def seeds_difference(first: Sequence[float], second: Sequence[float], within: fl
     half = t_quantile(n - 1) * found.std().item() / sqrt(n)
     low, high = mean - half, mean + half
     return Estimate(mean, low, high, n) if within is None else Estimate(mean, max(-within, low), min(within, high), n)
-
-
-def _linearised(top: Tensor, bottom: Tensor) -> Tensor | None:
-    """[c, n] values whose mean is the ratio of the means, and which scatter as it does; None where the interval of the
-    lower mean holds zero, so that the ratio could be anything."""
-    if not has_mean(bottom):
-        return None
-    below = bottom.mean()
-    ratio = top.mean(1, keepdim=True) / below
-    return ratio + (top - ratio * bottom) / below
-
-
-def has_mean(values: Tensor) -> bool:
-    """Whether the mean over documents [n] can be told from zero: what a share is a share of must."""
-    if not len(values):
-        return False
-    _, low, high = _hall(values[None].double())
-    return bool(low > 0) or bool(high < 0)
-
-
-def _same_scale(top: Tensor, bottom: Tensor) -> tuple[Tensor, Tensor]:
-    """Both times the same power of two, which changes no ratio and no rounding: sums and squares stay finite."""
-    exponent = _exponent(bottom)
-    return torch.ldexp(top, -exponent), torch.ldexp(bottom, -exponent)
-
-
-def _exponent(values: Tensor) -> Tensor:
-    """[...] of the largest of values [..., n], as a power of two."""
-    return torch.frexp(values.abs().amax(-1) if values.shape[-1] else values.sum(-1)).exponent
-
-
-def _demand_documents(values: Tensor) -> None:
-    if not values.shape[1]:
-        raise UserError("there are no documents to average, so there is no mean; measure at least one")
-
-
-def _hall(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and the ends of its interval for each row [c, n]."""
-    _demand_documents(values)
-    exponent = _exponent(values)
-    ends = _hall_scaled(torch.ldexp(values, -exponent[:, None]))
-    largest = torch.finfo(values.dtype).max
-    mean, low, high = (torch.ldexp(end, exponent) for end in ends)
-    return mean, low.clamp(min=-largest), high.clamp(max=largest)
-
-
-def _hall_scaled(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    n = values.shape[1]
-    mean = values.mean(1)
-    if n == 1:
-        return mean, mean, mean
-    off = values - mean[:, None]
-    variance = (off**2).mean(1)
-    # Rounding alone gives equal values a variance; it must not turn into a skewness.
-    flat = variance <= (1e-12 * (mean.abs() + off.abs().amax(1))) ** 2
-    variance = variance.where(~flat, torch.ones_like(variance))
-    skewness = ((off**3).mean(1) / variance**1.5).where(~flat, torch.zeros_like(variance))
-    error = (variance / (n - 1)).sqrt().where(~flat, torch.zeros_like(variance))
-    t = t_quantile(n - 1)
-    return mean, mean - error * _unskewed(t, skewness, n), mean - error * _unskewed(-t, skewness, n)
-
-
-def _unskewed(quantile: float, skewness: Tensor, n: int) -> Tensor:
-    """The studentised mean T at which T + s T^2 / 3 + s^2 T^3 / 27 + s / 6, s = skewness / sqrt(n), is `quantile`."""
-    small = skewness.abs() < 1e-6
-    s = skewness.where(~small, torch.ones_like(skewness)) / sqrt(n)
-    cube = 1 + s * (quantile - s / 6)
-    root = cube.sign() * cube.abs() ** (1 / 3)
-    return (3 / s * (root - 1)).where(~small, torch.full_like(skewness, quantile))
-
-
-def wilson(share: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
-    """Both ends of the score interval of shares that were counted among n."""
-    return _score(share, normal_quantile() ** 2 / n)
-
-
-def _score(share: Tensor, width: Tensor | float) -> tuple[Tensor, Tensor]:
-    """The true shares p with (share - p)^2 <= width p (1 - p)."""
-    centre = (share + width / 2) / (1 + width)
-    half = (width * (share * (1 - share) + width / 4)) ** 0.5 / (1 + width)
-    # The share itself is always among them, however the ends are rounded.
-    return torch.minimum(share, centre - half).clamp(min=0), torch.maximum(share, centre + half).clamp(max=1)
 
 
 def _estimates(value: Tensor, low: Tensor, high: Tensor, n: int) -> list[Estimate]:

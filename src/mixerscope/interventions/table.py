@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixerscope.analysis.stats import mean_estimate as mean_over_documents
 from mixerscope.analysis.stats import (
+    likelihood_estimates,
     mean_estimates,
-    proportion_estimate,
     proportion_estimates,
     ratio_estimate,
     ratio_estimates,
@@ -43,8 +42,13 @@ from mixerscope.interventions.paths import PathGrid
 from mixerscope.interventions.plan import boundary_sites, distinct_roles, parts_of
 from mixerscope.model import Model
 
-COUNTED = ("accuracy",)
-"""Metrics that are yes or no for each document."""
+ESTIMATES = {"accuracy": proportion_estimates, "likelihood": likelihood_estimates}
+"""Metrics that are yes or no for each document, or lie between 0 and 1; of others the mean alone is known."""
+
+
+def estimates(metric: str, values: Tensor) -> list[Estimate]:
+    """Means over documents with their intervals, one for each row [c, n]."""
+    return ESTIMATES.get(metric, mean_estimates)(values)
 
 
 def facts_of(model: Model | Adapted, pairs: Pairs) -> Facts:
@@ -138,8 +142,7 @@ def scores_of(original: Effects, by_slot: Any) -> Scores:
             values = getattr(effects, metric)
             # The divergence is one from the unedited run, which these are.
             if metric != "kl" and bool(values.isfinite().all()):
-                estimate = proportion_estimate if metric in COUNTED else mean_over_documents
-                found[f"{name}.{metric}"] = estimate(values)
+                [found[f"{name}.{metric}"]] = estimates(metric, values[None])
     return Scores(found)
 
 
@@ -201,7 +204,7 @@ def summary(grid: Grid) -> dict[str, Tensor]:
     valid = [cell for cell, measured in grid.cells.items() if measured.status != "invalid"]
     for metric in METRICS if valid else ():
         values = torch.stack([getattr(grid.cells[cell].effects, metric) for cell in valid])
-        put(metric, valid, proportion_estimates(values) if metric in COUNTED else mean_estimates(values))
+        put(metric, valid, estimates(metric, values))
     best = best_roles(grid)
     if best:
         put(BEST, list(best), proportion_estimates(torch.stack(list(best.values())).double()))
@@ -222,8 +225,7 @@ def edge_rows(grid: PathGrid) -> Iterator[dict[str, Any]]:
                 moved = edited - other if edge.direction == "restore" else original - edited
                 estimate = ratio_estimate(moved, original - other)
             elif measured.status != "invalid":
-                values = getattr(measured.effects, metric)
-                estimate = proportion_estimate(values) if metric in COUNTED else mean_over_documents(values)
+                [estimate] = estimates(metric, getattr(measured.effects, metric)[None])
             yield {
                 "slot": edge.slot,
                 "direction": edge.direction,

@@ -27,7 +27,7 @@ from mixerscope.training import log_spaced
 class Emergence(PairSettings, Stage):
     """At how many steps of training the routes are measured, and on which documents."""
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     """2: values are replaced within their own class."""
     watches: ClassVar[bool] = True
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (EmergenceTable,)
