@@ -53,7 +53,19 @@ ABOVE_ALL = {"cli", "__main__"}
 """Rooms that may use what people use."""
 WITHOUT_TORCH = {"errors", "registry", "code", "loading", "values", "spec", "progress", "signals", "store"}
 COMPUTE_PATH = {"spec", "randomness", "sites", "tasks", "mixers", "model", "training", "interventions", "analysis"}
-COMPUTE_PATH |= {"artifacts", "probing", "machine", "kernels", "progress", "results", "runs", "stages", "store", "packs", "sweep"}
+COMPUTE_PATH |= {
+    "artifacts",
+    "probing",
+    "machine",
+    "kernels",
+    "progress",
+    "results",
+    "runs",
+    "stages",
+    "store",
+    "packs",
+    "sweep",
+}
 HEAVY = {"polars", "altair", "vl_convert", "jinja2", "rich", "cyclopts"}
 
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -252,3 +252,37 @@ def test_an_edit_may_hand_over_a_tensor_that_the_module_writes_into():
     with torch.no_grad(), edit(model, {"embed": lambda x: mine}):
         model(FEW.tokens)
     assert not mine.any()
+
+
+class Layered(nn.Module):
+    """Three layers in a list, and logits."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.layers = nn.Embedding(9, 4), nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, tokens):
+        x = self.table(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return x @ self.table.weight.T
+
+
+@pytest.fixture
+def layered():
+    with construction(0):
+        return Layered()
+
+
+@pytest.mark.parametrize("middle", ["layers.1", "layers.2:input"])
+def test_a_map_that_passes_over_a_layer_is_warned_of(layered, middle):
+    places = {"a": "layers.0:input", "b": middle, "c": "layers.2"}
+    with pytest.warns(UserWarning, match=r"one block of this map is layers\.0 to layers\.1"):
+        adapt(layered, places, boundaries=["a", "b", "c"])
+
+
+def test_a_map_of_every_layer_is_not(layered, recwarn):
+    places = {"a": "layers.0:input", "b": "layers.0", "c": "layers.2:input", "d": "layers.2"}
+    adapt(layered, places, boundaries=list("abcd"))
+    adapt(layered, {"a": "layers.0:input", "b": "layers.2"})  # without boundaries there is no verdict
+    assert not recwarn.list

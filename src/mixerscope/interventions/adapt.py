@@ -5,8 +5,10 @@ mode are left alone: ours are in place during one forward pass only, and only wh
 """
 
 import difflib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -92,6 +94,7 @@ class Adapted(nn.Module):
         self._boundaries = _by_name(places) if boundaries is None else tuple(boundaries)
         _known(self._boundaries, places)
         self._parts = _blocks(self._boundaries, parts, places, heads)
+        _warn_of_hidden_layers(self.foreign, [places[name] for name in self._boundaries])
 
     def boundaries(self) -> tuple[str, ...]:
         """Sites of the residual stream: before each block, and after the last; none where none were named."""
@@ -216,6 +219,17 @@ def _blocks(
         own = tuple(Part(component, site, heads.get(site, 1)) for component, site in block)
         found.append(own or (Part(WHOLE, end),))
     return tuple(found)
+
+
+def _warn_of_hidden_layers(module: nn.Module, boundaries: Sequence[Place]) -> None:
+    """Says where one block of the map is several layers of the module: a route through them looks like one step."""
+    for before, after in pairwise(place.cut(module) for place in boundaries):
+        if before is not None and after is not None and before[0] == after[0] and after[1] - before[1] > 1:
+            layers = f"{before[0]}.{before[1]} to {before[0]}.{after[1] - 1}"
+            message = (
+                f"one block of this map is {layers}, and a verdict cannot tell them apart; name a site between them"
+            )
+            warnings.warn(message, stacklevel=4)
 
 
 def _known(sites: Iterable[str], names: Iterable[str]) -> None:

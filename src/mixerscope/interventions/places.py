@@ -72,6 +72,13 @@ class Place:
         finally:
             handle.remove()
 
+    def cut(self, root: nn.Module) -> tuple[str, int] | None:
+        """If it is before or after a layer of a list: the list's path, and how many layers are before the place."""
+        above, _, number = self.path.rpartition(".")
+        if not number.isdecimal() or not isinstance(root.get_submodule(above), nn.ModuleList | nn.Sequential):
+            return None
+        return above, int(number) + (self.side == "output")
+
     def _argument(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Key:
         """Which argument of a call is meant: its number in `args`, or its name in `kwargs`."""
         key = self.keys[0] if self.keys else 0
