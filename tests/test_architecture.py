@@ -43,6 +43,7 @@ ROOMS = {
     "packs": 10,
     "check": 10,
     "sweep": 11,
+    "work": 12,
     "report": 12,
     "experiments": 13,
     "cli": 14,
@@ -65,6 +66,7 @@ COMPUTE_PATH |= {
     "store",
     "packs",
     "sweep",
+    "work",
 }
 HEAVY = {"polars", "altair", "vl_convert", "jinja2", "rich", "cyclopts"}
 
@@ -154,6 +156,6 @@ def test_compute_path_imports_with_torch_numpy_pydantic_and_safetensors_only():
         "import sys\n"
         f"for name in {sorted(HEAVY)}: sys.modules[name] = None\n"
         "import mixerscope.runs, mixerscope.training, mixerscope.interventions, mixerscope.analysis\n"
-        "import mixerscope.sweep.worker\n"
+        "import mixerscope.sweep.worker, mixerscope.work, mixerscope.sweep.processes\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

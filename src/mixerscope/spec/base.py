@@ -12,7 +12,7 @@ from mixerscope.errors import UserError, nearest
 class Spec(BaseModel):
     """A frozen value whose fields are its only configuration; an unknown key is an error."""
 
-    largest: ClassVar[float] = 10**8
+    size_limit: ClassVar[int] = 10**8
     """Of any whole number in a spec, but for seeds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
@@ -36,8 +36,8 @@ class Spec(BaseModel):
         if isinstance(value, bool) and not _takes(kind, bool):
             raise ValueError(f"{key} should be a number, not {str(value).lower()}")
         size = isinstance(value, int | float) and not isinstance(value, bool) and not _takes(kind, float)
-        if size and not bounded and not key.endswith("seed") and abs(value) > cls.largest:
-            raise ValueError(f"{key} should be at most {cls.largest:,}, got {value:.3g}")
+        if size and not bounded and not key.endswith("seed") and abs(value) > cls.size_limit:
+            raise ValueError(f"{key} should be at most {cls.size_limit:,}, got {value:.3g}")
 
     def changed(self, **fields: Any) -> Any:
         """A copy with some fields changed, validated anew; a field that is a spec itself takes a spec."""

@@ -59,6 +59,14 @@ class Call:
         default=False,
         metadata=_help("Pass training steps through torch.compile: on a GPU twice the speed, after half a minute."),
     )
+    on: str = field(
+        default="local",
+        metadata=_help("`local`: here, a process for each GPU; `local:3`: three processes that share the work."),
+    )
+    shard: str | None = field(
+        default=None,
+        metadata=_help("i/n, such as 2/5: the second of five parts of the sweep, for machines that share no folder."),
+    )
     checkpoint_every: float = field(
         default=60.0,
         metadata=_help("Seconds between two checkpoints of a training, which is what a kill loses at most."),
@@ -109,7 +117,9 @@ def carry_out(
     from mixerscope.spec.reading import typed_settings, use_all
     from mixerscope.sweep.best import best_lines, best_runs, finished_runs
     from mixerscope.sweep.execute import execute
+    from mixerscope.sweep.items import Item
     from mixerscope.sweep.plan import Imagined, make_plan
+    from mixerscope.sweep.processes import execute_in_processes, processes_of
     from mixerscope.sweep.seeds import seed_lines
     from mixerscope.sweep.source import load_runs
     from mixerscope.sweep.table import read_rows
@@ -120,22 +130,33 @@ def carry_out(
     )
     _check_pack(call.pack)
     use_all(call.use)
+    count = processes_of(call.on, machine)
+    runs, shard = load_runs(source, typed_settings(call.set), None if call.yes else MOST_RUNS), _shard(call.shard)
     plan = make_plan(
-        load_runs(source, typed_settings(call.set), None if call.yes else MOST_RUNS),
+        runs,
         call.out,
         machine,
         in_flight=call.in_flight,
         largest=call.largest,
         job_seconds=call.job_seconds,
         skip=_finished_elsewhere(call.skip),
+        shard=shard,
     )
     if call.dry_run:
         _print(plan_lines(plan))
         return FINE
-    with heeded(), following(plan) if following else nullcontext(Lines()) as listener:
-        outcome = execute(
-            plan, call.out, machine, stop_after=call.stop_after, keep_weights=call.keep_weights, listener=listener
-        )
+    if count > 1 and call.skip:
+        raise UserError("--skip is for one process; leave it out, or say --on local:1")
+    if count > 1:
+        settings = {"in_flight": call.in_flight, "largest": call.largest, "shard": shard, "stop_after": call.stop_after}
+        item = Item.of(runs, call.out, machine, keep_weights=call.keep_weights, **settings)
+        with heeded():
+            outcome = execute_in_processes(plan, item, count)
+    else:
+        with heeded(), following(plan) if following else nullcontext(Lines()) as listener:
+            outcome = execute(
+                plan, call.out, machine, stop_after=call.stop_after, keep_weights=call.keep_weights, listener=listener
+            )
     found = finished_runs(plan.sound, call.out)
     best = best_runs(found)
     judged = {result.run_id: tuple(result.find(Verdicts) or ()) for result in found}
@@ -153,6 +174,15 @@ def carry_out(
     elif call.pack is not None:
         _print([f"no run is finished below {call.out}, so {call.pack} was not written"])
     return FAILED if outcome.failed or plan.damaged else FINE
+
+
+def _shard(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal()) or not 1 <= int(number) <= int(count):
+        raise UserError(f"--shard takes i/n with i from 1 to n, such as 2/5, got {text!r}")
+    return int(number), int(count)
 
 
 def _finished_elsewhere(files: Sequence[Path] | None) -> dict[str, frozenset[str] | None]:

@@ -85,8 +85,11 @@ def execute(
     stop_after: float | None = None,
     keep_weights: bool = False,
     listener: Listener | None = None,
+    call: str = "",
 ) -> SweepOutcome:
     """Runs all jobs of a plan, as far as `stop_after` seconds allow. A cohort that fails does not stop the others.
+
+    Processes that share a `call` try a cohort that failed in one of them no more.
 
     After an interrupt cohorts in flight are put down where they are, finished runs are kept, and the interrupt goes on.
     """
@@ -97,7 +100,7 @@ def execute(
         make_folder(root)
     listener = listener or Listener()
     listener.sweep_started(plan)
-    executor = _Executor(plan, root, _with_its_share(machine, plan.in_flight), deadline, keep_weights, listener)
+    executor = _Executor(plan, root, _with_its_share(machine, plan.in_flight), deadline, keep_weights, listener, call)
     # Set here for all threads: cohorts that set it and set it back one by one would do so under each other's feet.
     with torch_threads(machine.threads), _short_turns(machine), executor.compiling():
         for _, jobs in groupby(plan.jobs, key=lambda job: job.precision):
@@ -114,9 +117,10 @@ class _Executor:
         deadline: float | None,
         keep_weights: bool,
         listener: Listener,
+        call: str,
     ) -> None:
         self.plan, self.root, self.machine, self.keep_weights = plan, root, machine, keep_weights
-        self.listener = listener
+        self.listener, self.call = listener, call
         self.outcome = SweepOutcome()
         self.forecast = Forecast(plan.estimator, deadline)
         self.table = SweepTable(root, Conditions.of(machine, plan.in_flight))
@@ -190,7 +194,7 @@ class _Executor:
     def _note(self, row: CohortRow | JobRow) -> None:
         """Into the table; a sweep does not end because there is no room for a row."""
         try:
-            self.table.add(row)
+            self.table.add(row, self.call)
         except CannotWrite as error:
             self.listener.remark(str(error))
 
@@ -207,6 +211,9 @@ class _Executor:
         for pick in list(self.waiting):
             if self._is_compiled(pick[1]) and self.forecast.fits(pick[1]) and self._lock(pick[1]):
                 self.waiting.remove(pick)
+                if self.table.has_failed(pick[1].id, self.call):
+                    self._unlock(pick[1])
+                    continue
                 if any(not runs.is_finished(run, self.root) for run in pick[1].runs):
                     return pick
                 self._unlock(pick[1])

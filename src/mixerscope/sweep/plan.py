@@ -112,11 +112,13 @@ def make_plan(
     largest: int | None = None,
     job_seconds: float | None = None,
     skip: Mapping[str, Collection[str] | None] | None = None,
+    shard: tuple[int, int] | None = None,
 ) -> Plan:
     """The plan of a sweep; writes nothing. Runs that could only fail after training are refused.
 
     `skip` are runs that are finished elsewhere, by id: the folders of their analyses there, or None where all is done.
-    Those that have what is asked for here count as finished and are not made.
+    Those that have what is asked for here count as finished and are not made. `shard` (2, 5) is the second of five
+    parts of the cohorts, for processes that share no folder.
     """
     in_flight = default_in_flight(machine) if in_flight is None else in_flight
     job_seconds = JOB_SECONDS if job_seconds is None else job_seconds
@@ -129,7 +131,9 @@ def make_plan(
     finished: list[RunSpec] = []
     damaged: dict[str, str] = {}
     left: list[Cohort] = []
-    for cohort in group(runs, LARGEST if largest is None else largest):
+    cohorts = _shard(group(runs, LARGEST if largest is None else largest), shard)
+    runs = [run for cohort in cohorts for run in cohort.runs] if shard else runs
+    for cohort in cohorts:
         check_runnable(cohort.first)  # members differ in nothing that could be wrong
         untrained: list[RunSpec] = []
         unstaged: list[RunSpec] = []
@@ -148,6 +152,15 @@ def make_plan(
             left.append(replace(cohort, runs=tuple(unstaged), trained=True))
     jobs = tuple(_jobs(left, estimator, in_flight, job_seconds))
     return Plan(tuple(runs), tuple(finished), damaged, jobs, in_flight, estimator, job_seconds)
+
+
+def _shard(cohorts: list[Cohort], shard: tuple[int, int] | None) -> list[Cohort]:
+    if shard is None:
+        return cohorts
+    number, count = shard
+    if not 1 <= number <= count:
+        raise UserError(f"a shard is i/n with i from 1 to n, got {number}/{count}")
+    return cohorts[number - 1 :: count]
 
 
 def _is_elsewhere(run: RunSpec, skip: Mapping[str, Collection[str] | None]) -> bool:

@@ -1,7 +1,7 @@
 """The table of seconds: what each cohort and each job took, kept beside the runs and printed at the end."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,11 +90,22 @@ class SweepTable:
         self.root, self.conditions = root, conditions
         read_rows(root)  # what is no table of ours is refused before anything is trained
 
-    def add(self, row: CohortRow | JobRow) -> None:
+    def add(self, row: CohortRow | JobRow, call: str = "") -> None:
         kind = "cohort" if isinstance(row, CohortRow) else "job"
         make_folder(self.root)
+        named = {"call": call} if call else {}
         with locked(self.root, [NAME], True, refuse_signals):
-            append_jsonl(self.root / NAME, {"kind": kind, **asdict(row), **asdict(self.conditions)})
+            append_jsonl(self.root / NAME, {"kind": kind, **asdict(row), **asdict(self.conditions), **named})
+
+    def has_failed(self, cohort: str, call: str) -> bool:
+        """Whether another process of this call has tried a cohort, and it failed."""
+        return bool(call) and any(
+            row["kind"] == "cohort"
+            and row.get("call") == call
+            and row["cohort"] == cohort
+            and row["ending"] == "failed"
+            for row in read_rows(self.root)
+        )
 
 
 def timed_rows(rows: Sequence[dict[str, Any]], conditions: Conditions) -> list[Timed]:
@@ -117,6 +128,15 @@ def read_rows(root: Path) -> list[dict[str, Any]]:
     if any(row.get("kind") not in ("cohort", "job") for row in rows):
         raise CorruptFile(f"{path} is not a table of cohorts and jobs; move it away to start a new one")
     return rows
+
+
+def row_of(row: Mapping[str, Any]) -> CohortRow | JobRow:
+    """A row as it was before it was written."""
+    kind = CohortRow if row["kind"] == "cohort" else JobRow
+    known = {field.name: row[field.name] for field in fields(kind)}
+    if kind is CohortRow:
+        known["runs"] = tuple(known["runs"])
+    return kind(**known)
 
 
 def describe(cohort: Cohort) -> dict[str, Any]:

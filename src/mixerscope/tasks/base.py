@@ -119,7 +119,7 @@ class Change:
 class Task(Spec):
     """A synthetic task. Fields are its only configuration; all randomness comes from the generator passed in."""
 
-    largest: ClassVar[float] = 2**20
+    size_limit: ClassVar[int] = 2**20
     """Of any whole number that is a setting of a task, but for seeds: documents and vocabularies are kept in memory."""
     revision: ClassVar[int] = 1
     """Raised when the documents, their counterfactuals or a default change, so that runs of before keep their ids and

@@ -1,0 +1,51 @@
+"""`python -m mixerscope.work ITEM.json`: makes what a work item describes, as far as no other process is making it.
+
+The one command behind every way of running a sweep: processes of one machine, tasks of a cluster, jobs of a queue. It
+runs where torch, numpy, pydantic and safetensors are installed.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mixerscope.errors import FAILED, FINE, MixerscopeError, complain
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit codes: 0 fine, 1 some cohort failed, 2 wrong input, 128 + n ended by signal n."""
+    parser = argparse.ArgumentParser(prog="python -m mixerscope.work", description=__doc__)
+    parser.add_argument("ITEM", type=Path, help="a JSON file that `mixerscope sweep` wrote")
+    path = parser.parse_args(argv).ITEM
+    try:
+        return work(path)
+    except (MixerscopeError, KeyboardInterrupt) as error:
+        return complain(error)
+
+
+def work(path: Path) -> int:
+    """Makes an item, and gives the exit code."""
+    from mixerscope.signals import heeded
+    from mixerscope.sweep.execute import execute
+    from mixerscope.sweep.items import read_item
+    from mixerscope.sweep.plan import make_plan
+    from mixerscope.sweep.text import Lines
+
+    item = read_item(path)
+    root, machine = Path(item.root), item.on()
+    with heeded():
+        plan = make_plan(item.specs(), root, machine, in_flight=item.in_flight, largest=item.largest, shard=item.shard)
+        outcome = execute(
+            plan,
+            root,
+            machine,
+            stop_after=item.stop_after,
+            keep_weights=item.keep_weights,
+            listener=Lines(),
+            call=item.call,
+        )
+    return FAILED if outcome.failed or plan.damaged else FINE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
