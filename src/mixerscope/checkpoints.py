@@ -41,6 +41,8 @@ class CohortCheckpoint:
         """What operators have run as in this call."""
         self.used_before: dict[str, str] = {}
         self.last = time.monotonic()
+        self.replaces = any(run_folder(spec, root).sealed for spec in specs)
+        """Whether there are results that stay until this training has ended."""
         self.chosen = list(range(len(specs)))
         """Of the members of what was found: which are the runs that were asked for."""
 
@@ -48,7 +50,7 @@ class CohortCheckpoint:
         """What there is of this cohort: of all of it, or of one that has ended, of which these runs are a part that was
         not written yet."""
         for path, header in self.folder.headers():
-            kept = self._usable(path, header) if set(self.names) & set(header.get("runs", ())) else None
+            kept = self._usable(path, header) if set(self.names) & set(header["runs"]) else None
             if kept is not None:
                 return kept
         return None
@@ -76,7 +78,7 @@ class CohortCheckpoint:
         """Removes the checkpoint, and others of which every run is finished."""
         self.folder.remove(self.path)
         for path, header in self.folder.headers():
-            if all(RunFolder(self.root / name).sealed for name in header.get("runs", ())):
+            if not header.get("replaces") and all(RunFolder(self.root / name).sealed for name in header["runs"]):
                 self.folder.remove(path)
 
     def _write(self, kept: Kept) -> None:
@@ -87,6 +89,8 @@ class CohortCheckpoint:
         header = {
             "format": FORMAT,
             "runs": self.names,
+            "steps": self.specs[0].train.steps,
+            "replaces": self.replaces,
             "made_by": _made_by(self.specs[0], self.machine),
             "training": training,
             "looking": looked,

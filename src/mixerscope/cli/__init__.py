@@ -54,6 +54,9 @@ VERBS = {
         "Draw a figure of the paper again from kept results.",
         "mixerscope figure fig3 reproduction",
     ),
+    "status": ("status:status", "How far the runs in a folder are, and who is making them.", "mixerscope status runs"),
+    "verify": ("verify:verify", "Check every file of finished runs against its hash.", "mixerscope verify runs"),
+    "gc": ("gc:gc", "Remove what killed processes left behind; finished runs are not touched.", "mixerscope gc runs"),
     "judge": (
         "judge:judge",
         "Name the mechanisms of finished runs again, from what was stored, with other rules if you like.",

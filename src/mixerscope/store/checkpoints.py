@@ -26,11 +26,14 @@ class CheckpointFolder:
         return self.path / f"{digest(list(runs))[:12]}{SUFFIX}"
 
     def headers(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """All that can be read, without their tensors."""
+        """All that can be read and say of which `runs` they are, without their tensors."""
         for path in sorted(self.path.glob(f"*{SUFFIX}")) if self.path.is_dir() else ():
             with suppress(OSError, CorruptFile), path.open("rb") as file:
                 start = file.read(LENGTH_BYTES)
-                yield path, Checkpoint.header_of(start + file.read(Checkpoint.header_bytes(start) - LENGTH_BYTES))
+                header = Checkpoint.header_of(start + file.read(Checkpoint.header_bytes(start) - LENGTH_BYTES))
+                runs = header.get("runs")
+                if isinstance(runs, list) and runs and all(isinstance(name, str) for name in runs):
+                    yield path, header
 
     def read(self, path: Path) -> Checkpoint:
         try:

@@ -175,6 +175,14 @@ def holders(root: Path) -> dict[str, Holder]:
     return found
 
 
+def abandoned(root: Path) -> list[Path]:
+    """Lock files of those who are known to be gone, and what a kill left of taking one."""
+    folder = root / WORKSHOP / "locks"
+    now = time.time()
+    found = [path for path in folder.glob("*.lock") if (holder := _read(path)) is not None and holder.is_gone()]
+    return found + [path for path in folder.glob(".*") if now - path.stat().st_mtime > LAPSED_AFTER]
+
+
 def _linked(own: Path, path: Path) -> bool:
     try:
         os.link(own, path)

@@ -1,0 +1,110 @@
+"""A root at a glance, and what may be cleared away there. Reads headers and names only, whatever is being made."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mixerscope.errors import CorruptFile, UserError
+from mixerscope.store.checkpoints import WORKSHOP, CheckpointFolder
+from mixerscope.store.files import TEMPORARY, read_jsonl
+from mixerscope.store.folder import Seal
+from mixerscope.store.locks import LAPSED_AFTER, Holder, abandoned, holders
+
+TABLE = "sweep.jsonl"
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A training that is not finished, by its checkpoint."""
+
+    runs: tuple[str, ...]
+    done: int
+    steps: int
+    seconds_left: float | None
+    """Of training, at the rate so far; None where nothing says."""
+    holder: Holder | None
+    """Who is at it; None where nobody is, so it was interrupted."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What there is below a root."""
+
+    finished: int
+    making: dict[str, Holder]
+    """Runs that somebody is making, by folder."""
+    begun: list[Begun] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Cohorts whose last try failed, by label: why."""
+
+
+def overview(root: Path) -> Overview:
+    if not root.is_dir():
+        raise UserError(f"{root} is not a folder")
+    sealed = {path.name for path in root.iterdir() if (path / Seal.file).is_file()}
+    making = {name: holder for name, holder in holders(root).items() if name != TABLE}
+    headers = [
+        header
+        for _, header in CheckpointFolder(root).headers()
+        if header.get("replaces") or not set(header["runs"]) <= sealed
+    ]
+    begun = [found for header in headers if (found := _begun(header, making)) is not None]
+    return Overview(len(sealed - set(making)), making, begun, _failed(root, sealed))
+
+
+def _begun(header: dict[str, Any], making: dict[str, Holder]) -> Begun | None:
+    """None of a checkpoint that makes no sense, which nobody will go on from."""
+    try:
+        point, steps = header["training"]["point"], int(header["steps"])
+        done, spent = (steps, 0.0) if point is None else (int(point["done"]), float(point["train_seconds"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+    left = spent / done * (steps - done) if done > 0 else None
+    holder = next((making[name] for name in header["runs"] if name in making), None)
+    return Begun(tuple(header["runs"]), done, steps, left, holder)
+
+
+def _failed(root: Path, sealed: set[str]) -> dict[str, str]:
+    path = root / TABLE
+    rows = read_jsonl(path) if path.is_file() else []
+    ids = {name.rpartition("-")[2] for name in sealed}
+    try:
+        last = {row["cohort"]: row for row in rows if row["kind"] == "cohort"}
+        failed = [row for row in last.values() if row["ending"] == "failed" and not set(row["runs"]) <= ids]
+        return {str(row["label"]): str(row["reason"]) for row in failed}
+    except (KeyError, TypeError) as error:
+        raise CorruptFile(f"{path} is not a table of cohorts and jobs; move it away to start a new one") from error
+
+
+def leftovers(root: Path) -> dict[Path, str]:
+    """Files that may go, and why: halves of files, checkpoints of finished runs, locks and items of the dead."""
+    if not root.is_dir():
+        raise UserError(f"{root} is not a folder")
+    now = time.time()
+    found: dict[Path, str] = dict.fromkeys(abandoned(root), "lock of a process that is gone")
+    for path, header in CheckpointFolder(root).headers():
+        if not header.get("replaces") and all((root / name / Seal.file).is_file() for name in header["runs"]):
+            found[path] = "checkpoint of finished runs"
+    for path in _halves(root):
+        if now - path.stat().st_mtime > LAPSED_AFTER:
+            found[path] = "half of a file"
+    if not holders(root):
+        found |= dict.fromkeys((root / WORKSHOP / "items").glob("*.json"), "work item that nobody is making")
+    return found
+
+
+def _halves(root: Path) -> Iterable[Path]:
+    """Of run folders, their stages, and checkpoints: where we write."""
+    for pattern in ("", "*/", "*/*/", f"{WORKSHOP}/*/"):
+        yield from root.glob(f"{pattern}.*{TEMPORARY}*")
+
+
+def clear(root: Path, paths: Iterable[Path]) -> None:
+    """Removes files that `leftovers` gave, and our own folders that are empty then."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+    for folder in (*(root / WORKSHOP).glob("*"), root / WORKSHOP):
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
