@@ -248,6 +248,14 @@ STAGES = Registry(
             "mixerscope.stages.erase:EraseStates",
             "what is lost when the state is erased",
         ),
+        "interchange": (
+            "mixerscope.stages.interchange:InterchangeStates",
+            "puts another state in the middle of documents: do later answers go on from it",
+        ),
+        "track": (
+            "mixerscope.stages.track:TrackStates",
+            "names how the state is tracked, from stored results",
+        ),
         "probes": (
             "mixerscope.stages.probes:ProbeStates",
             "how well the state can be read at every site",

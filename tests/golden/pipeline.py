@@ -177,6 +177,8 @@ def _watched() -> dict[str, Any]:
 STATE_STAGES: dict[str, dict[str, Any]] = {
     "lengths": {"documents": 24, "times": [1, 2]},
     "erase": {"documents": 60, "damaged_documents": 16, "draws": 1},
+    "interchange": {"documents": 100, "pairs": 16, "singly": False},
+    "track": {},
     "probes": {"documents": 60, "sites": ["blocks.0.resid_pre", "blocks.1.resid_post"]},
 }
 """Stages for tasks that track a state, with the settings they are pinned with."""

@@ -7,6 +7,7 @@ from mixerscope.artifacts.base import Artifact, Frames, JsonArtifact
 from mixerscope.artifacts.emergence import Emergence, EmergencePoint
 from mixerscope.artifacts.erasures import Ablated, Erased, Erasures
 from mixerscope.artifacts.estimate import Estimate
+from mixerscope.artifacts.interchanges import Interchanged, Interchanges
 from mixerscope.artifacts.lengths import AtLength, Lengths
 from mixerscope.artifacts.probes import ProbedLabel, Probes
 from mixerscope.artifacts.scores import Scores
@@ -28,6 +29,8 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "Frames",
+    "Interchanged",
+    "Interchanges",
     "JsonArtifact",
     "Lengths",
     "ProbedLabel",

@@ -8,6 +8,7 @@ Most states have one size; a window, and a cache of keys and values, grow with t
 then end in zeros that mean nothing and are cut off again before the state is used.
 """
 
+from collections.abc import Callable
 from math import prod
 
 import torch
@@ -78,6 +79,18 @@ def run_from_states(mixer: Mixer, x: Tensor, unedited: Tensor, positions: Tensor
         outputs.append(torch.where(first < position, y, unedited[:, position]))
         if value is not None and bool((positions == position).any()):
             state = _written(state, positions == position, value)
+    return torch.stack(outputs, 1)
+
+
+def run_changing_states(mixer: Mixer, x: Tensor, change: Callable[[int, Tensor], Tensor]) -> Tensor:
+    """[n, t, d]: the mixer's output when the state [n, s] after every position becomes change(position, state) before
+    the next one reads it."""
+    state = mixer.initial_state(x[:, 0])
+    outputs: list[Tensor] = []
+    for position in range(x.shape[1]):
+        y, state = mixer.step(x[:, position], state)
+        outputs.append(y)
+        state = _unflat(change(position, _flat(state)), state)
     return torch.stack(outputs, 1)
 
 

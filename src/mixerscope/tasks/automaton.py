@@ -73,10 +73,11 @@ class Automaton:
             state = self.moves[state, inputs[:, position]]
         return inputs
 
-    def possible(self, inputs: Tensor) -> Tensor:
-        """[n] whether `draw` could have given these inputs."""
-        states = self.run(inputs)
-        before = torch.cat([torch.full_like(states[:, :1], self.start), states[:, :-1]], 1)
+    def possible(self, inputs: Tensor, start: Tensor | None = None) -> Tensor:
+        """[n] whether `draw` could have given these inputs, or have gone on with them from the states `start` [n]."""
+        states = self.run(inputs, start)
+        first = torch.full_like(states[:, 0], self.start) if start is None else start
+        before = torch.cat([first[:, None], states[:, :-1]], 1)
         allowed = self.chances.to(inputs.device).expand(self.num_states, -1)[before, inputs] > 0
         return (allowed | (inputs == NOTHING)).all(1)
 

@@ -1,0 +1,57 @@
+"""What becomes of answers when another state is written in the middle of a document, as it is kept."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from mixerscope.artifacts.base import Frames, JsonArtifact
+from mixerscope.artifacts.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class Interchanged:
+    """One way of writing the other state, at one place, after the input in the middle."""
+
+    place: str
+    """`stream`: all boundaries behind the first block; `inner`: without the last; `state`: all recurrent states;
+    `both`; or a single site."""
+    how: str
+    """`shift`: by the difference between the means of the two states there; `moved`: by that difference as it is at
+    another position; `swap`: all that the other document has there."""
+    now: Estimate | None
+    """Share of answers, at that very position, that are those of the other state; None where nothing can be told."""
+    later: Estimate | None
+    """The same behind it, where the automaton would go on from the other state over this document's inputs."""
+    kept: float | None
+    """Share of the later answers that are what they were."""
+    by_distance: tuple[float | None, ...]
+    """Share of answers that follow, so many inputs later, from 0 on."""
+
+
+@dataclass(frozen=True)
+class Interchanges(Frames, JsonArtifact):
+    """Carried, or recomputed: what later answers do when the state in the middle is another one."""
+
+    file: ClassVar[str] = "interchanges.json"
+    position: int
+    """The input after which the state is written."""
+    other_position: int
+    """Where the means of `moved` were taken."""
+    pairs: int
+    accuracy: float
+    """Of the unedited answers from there on."""
+    cells: tuple[Interchanged, ...]
+
+    def cell(self, place: str, how: str) -> Interchanged | None:
+        """What was found for one way of writing."""
+        return next((one for one in self.cells if (one.place, one.how) == (place, how)), None)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per place, way of writing, and how much later."""
+        for one in self.cells:
+            for distance, value in enumerate(one.by_distance):
+                yield {"place": one.place, "how": one.how, "distance": distance, "follows": value, "kept": one.kept}
+
+    def summary(self) -> Iterator[dict[str, Any]]:
+        """A row per place and way of writing."""
+        return (asdict(one) for one in self.cells)

@@ -1,0 +1,124 @@
+"""Another state in the middle of a document: in the stream at a position, in the recurrent states after it, or both."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mixerscope.interventions.members import Members
+from mixerscope.interventions.states import STATE, has_step_form, read_states, run_changing_states
+from mixerscope.interventions.tagging import chunks
+from mixerscope.mixers import Mixer
+from mixerscope.model import Model
+from mixerscope.sites import record
+from mixerscope.tasks import Batch
+
+Column = dict[str, Tensor]
+"""Site to [k, n, d]: what a document holds at one position in the stream, and in the states after it."""
+
+
+def held_states(model: Model) -> list[str]:
+    """State sites of mixers that carry a memory of one size; a cache of all that was read is no state."""
+    return [f"blocks.{i}.{STATE}" for i, block in enumerate(model.layers()) if _is_held(block.mixer)]
+
+
+def _is_held(mixer: Mixer) -> bool:
+    return has_step_form(mixer) and mixer.state_size(64) == mixer.state_size(128)
+
+
+def written_boundaries(model: Model) -> list[str]:
+    """Boundaries behind the first block: at the one before it there is nothing but the token."""
+    return list(model.boundaries()[1:])
+
+
+def read_column(model: Model, tokens: Tensor, position: int) -> dict[str, Tensor]:
+    """Site to [n, d]: the stream at a position, and the states after it."""
+    states = held_states(model)
+    inputs = {site: site.replace(STATE, "mixer_in") for site in states}
+    with record(model, [*written_boundaries(model), *inputs.values()]) as seen:
+        model(tokens)
+    found = {site: seen[site][:, position] for site in written_boundaries(model)}
+    for site, given in inputs.items():
+        mixer = model.layers()[int(site.split(".")[1])].mixer
+        found[site] = read_states(mixer, seen[given][:, : position + 1])[:, position]
+    return found
+
+
+def columns(members: Members, batch: Batch, position: int) -> Column:
+    """What each model holds at a position of each document."""
+    parts: dict[str, list[Tensor]] = {}
+
+    def program(model: Model, tokens: Tensor) -> dict[str, Tensor]:
+        return read_column(model, tokens, position)
+
+    with members.evaluating():
+        for _, part in chunks(members, batch):
+            again = part.tokens.expand(len(members), *part.tokens.shape)
+            for site, x in members.map(program, again).items():
+                parts.setdefault(site, []).append(x)
+    return {site: torch.cat(found, 1) for site, found in parts.items()}
+
+
+@dataclass(frozen=True)
+class Means:
+    """The mean of what is held in each state of the automaton: site to [k, s, d]."""
+
+    of: Mapping[str, Tensor]
+
+    @staticmethod
+    def over(column: Column, states: Tensor, count: int) -> "Means":
+        """Of a column [k, n, d] with states [n]; zeros for states that do not occur."""
+        one_hot = torch.nn.functional.one_hot(states, count)
+        often = one_hot.sum(0).clamp(min=1)
+        found: dict[str, Tensor] = {}
+        for site, x in column.items():
+            weights = (one_hot / often).to(x)
+            found[site] = weights.T @ x
+        return Means(found)
+
+    def shift(self, site: str, base: Tensor, source: Tensor) -> Tensor:
+        """[k, n, d] from the states `base` [n] to the states `source` [n]."""
+        means = self.of[site]
+        return means[:, source.to(means.device)] - means[:, base.to(means.device)]
+
+
+def answers_after(members: Members, batch: Batch, position: int, written: Mapping[str, Tensor] | None = None) -> Tensor:
+    """[k, n, t] the token each model answers at every position, when `written` [k, n, d] takes the place of what is at
+    each of the sites: in the stream at a position, in a state after it."""
+    names, given = list(written or {}), list((written or {}).values())
+    found: list[Tensor] = []
+
+    def program(model: Model, tokens: Tensor, *own: Tensor) -> Tensor:
+        return _run(model, tokens, position, dict(zip(names, own, strict=True))).argmax(-1)
+
+    with members.evaluating():
+        for rows, part in chunks(members, batch):
+            again = part.tokens.expand(len(members), *part.tokens.shape)
+            own = [x[:, rows].to(again.device) for x in given]
+            found.append(members.map(program, again, *own).cpu())
+    return torch.cat(found, 1)
+
+
+def _run(model: Model, tokens: Tensor, position: int, written: Mapping[str, Tensor]) -> Tensor:
+    """Logits [b, t, v] with `written` [b, d] in place of what is there."""
+    here = torch.arange(tokens.shape[1], device=tokens.device)[:, None] == position
+    stream, last = model.embed_tokens(tokens), model.boundaries()[-1]
+    for i, block in enumerate(model.layers()):
+        stream = _with(stream, written.get(f"blocks.{i}.resid_pre"), here)
+        new = written.get(f"blocks.{i}.{STATE}")
+        if new is None:
+            stream = block(stream)
+            continue
+        x = block.resid_pre(stream)
+
+        def change(at: int, state: Tensor, new: Tensor = new) -> Tensor:
+            return new if at == position else state
+
+        mixed = run_changing_states(block.mixer, block.mixer_in(block.mixer_input(x)), change)
+        stream = block.finish(block.add(x, block.mixer_out(mixed)))
+    return model.read_out(_with(stream, written.get(last), here))
+
+
+def _with(x: Tensor, new: Tensor | None, here: Tensor) -> Tensor:
+    return x if new is None else torch.where(here, new[:, None], x)

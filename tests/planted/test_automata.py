@@ -1,0 +1,60 @@
+"""State verdicts on models whose way of tracking is known: all named, none wrongly."""
+
+import pytest
+import torch
+
+from mixerscope.analysis.tracking import StateRules, judge_tracking
+from mixerscope.artifacts import Interchanges, Lengths
+from mixerscope.planted.automata import EVERY_STATE
+from mixerscope.spec import RunSpec
+from mixerscope.tasks import GroupWord, Parity
+from tests.stages.states import answers, run_stage
+
+TASKS = {"parity": Parity(length=10), "S3": GroupWord(length=10)}
+STAGES = {
+    "lengths": {"documents": 64, "times": [1, 2]},
+    "interchange": {"documents": 400, "pairs": 48, "singly": False},
+    "track": {},
+}
+CASES = [(planted, task, seed) for planted in EVERY_STATE for task in TASKS for seed in range(3)]
+
+
+def judged(planted, task, seed):
+    model = planted.build(TASKS[task], seed)
+    spec = RunSpec(task=TASKS[task], model=model.spec, stages=STAGES)
+    [lengths], [found] = (run_stage(name, spec, [model])[0].artifacts for name in ("lengths", "interchange"))
+    assert isinstance(lengths, Lengths)
+    assert isinstance(found, Interchanges)
+    assert Interchanges.from_bytes(found.to_bytes()) == found
+    stored = {(0, Lengths): lengths, (0, Interchanges): found}
+    [result] = run_stage("track", spec, [model], stored)
+    [verdict] = result.artifacts
+    return verdict, lengths, found
+
+
+@pytest.mark.parametrize(("planted", "task", "seed"), CASES, ids=[f"{p.name}-{t}-{s}" for p, t, s in CASES])
+def test_every_planted_automaton_is_named(planted, task, seed):
+    verdict, lengths, found = judged(planted, task, seed)
+    assert verdict.name == planted.label, verdict
+    if planted.label != "not learned":
+        assert lengths.at(1).whole.value == 1.0
+    # Only what is carried in one code holds at any length; the verdict has not seen that.
+    if planted.label == "length-specific":
+        assert lengths.at(2).whole.value < 0.5
+    if planted.label == "carried":
+        assert lengths.at(2).whole.value == 1.0
+        assert found.cell("state", "shift").by_distance[0] == 0.0, (
+            "a state that is written is read from the next input on"
+        )
+    assert verdict.name in verdict.sentence()
+    strict = judge_tracking(lengths, found, StateRules(solves=1.0))
+    assert strict.name in (planted.label, "not learned")
+
+
+def test_planted_models_do_what_they_say():
+    task = TASKS["S3"]
+    batch = task.sample(30, torch.Generator().manual_seed(0))
+    for planted in EVERY_STATE:
+        right = (answers(planted.build(task, 0), batch.tokens) == batch.targets)[:, 1:]
+        assert right[:, :4].all(), planted.name
+        assert right.all() == (planted.label != "not learned")
