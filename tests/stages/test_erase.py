@@ -7,9 +7,12 @@ from mixerscope.artifacts import Erasures
 from mixerscope.errors import UserError
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.tagging import right_answers, run_on
+from mixerscope.planted.automata import EVERY_STATE
 from mixerscope.probing.erasure import Eraser
 from mixerscope.sites import edit
+from mixerscope.spec import RunSpec
 from mixerscope.stages.erase import _erase
+from mixerscope.stages.erase_recurrence import METHOD
 from mixerscope.tasks import Parity
 from tests.stages.states import fresh, run_stage, spec_of
 
@@ -101,8 +104,9 @@ def test_a_model_that_knows_nothing_has_nothing_to_lose():
     found = found_of(fresh(spec), spec)
     assert all(damage is None for one in found.erased for damage in one.damage)
     assert {one.method for one in found.erased} == {
-        *("single direction", "leace", "iterated projection", "irrelevant label", "head")
+        *("single direction", "leace", "iterated projection", "irrelevant label", "head", METHOD)
     }
+    assert not any(found.speaks(one) for one in found.erased if one.residual > found.chance + 0.02)
     assert {one.edit for one in found.ablated} == {"zero", "mean", "resample"}
     assert {one.site for one in found.ablated} == {"blocks.0.mixer_out", "blocks.0.mlp_out"}
     leace = next(one for one in found.erased if one.method == "leace")
@@ -114,3 +118,19 @@ def test_unknown_labels_are_refused():
     spec = spec_of({"erase": {"label": "depth"}})
     with pytest.raises(UserError, match="no label of Parity named 'depth'"):
         spec.stages["erase"].check(spec)
+
+
+def test_a_state_erased_at_every_step_is_lost_where_it_is_carried():
+    task = Parity(length=8)
+    settings = {"erase": {**SMALL, "draws": 0, "times": [1]}}
+    for planted in EVERY_STATE[:1]:
+        model = planted.build(task, 0)
+        spec = RunSpec(task=task, model=model.spec, stages=settings)
+        found = found_of(model, spec)
+        inside = {one.site: one for one in found.erased if one.method == METHOD}
+        carried = inside["blocks.0.mixer.state"]
+        assert carried.before == 1.0
+        assert carried.residual < 0.6
+        assert carried.damage[0] > 0.7
+        assert found.speaks(carried) == (carried.residual <= 0.52)
+        assert inside["blocks.1.mixer.state"].damage[0] == 0.0, "nobody reads what an idle block holds"

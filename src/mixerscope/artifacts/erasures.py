@@ -6,6 +6,9 @@ from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
 
+LEAST_READ, MOST_LEFT = 0.05, 0.02
+"""Above chance: what a probe must read for there to be something to erase, and the most it may read afterwards."""
+
 
 @dataclass(frozen=True)
 class Erased:
@@ -13,10 +16,11 @@ class Erased:
 
     site: str
     method: str
-    """`single direction`, `leace`, `iterated projection`, `irrelevant label`, `head`."""
+    """`single direction`, `leace`, `iterated projection`, `irrelevant label`, `head`; in a recurrence `class means,
+    every step`."""
     rank: int
-    variance: float
-    """Share of the vectors' variance that it takes away."""
+    variance: float | None
+    """Share of the vectors' variance that it takes away; not worked out inside recurrences."""
     before: float
     """Balanced accuracy of a probe without the erasure."""
     residual: float
@@ -64,9 +68,15 @@ class Erasures(Frames, JsonArtifact):
     erased: tuple[Erased, ...]
     ablated: tuple[Ablated, ...]
 
+    def speaks(self, one: Erased) -> bool:
+        """Whether the damage says something about the label: it could be read before, and a fresh probe reads nothing
+        after."""
+        return one.before > self.chance + LEAST_READ and one.residual <= self.chance + MOST_LEFT
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per site, method and length."""
         for one in self.erased:
             shared = {k: v for k, v in asdict(one).items() if k not in ("accuracy", "damage")}
+            shared["speaks"] = self.speaks(one)
             for length, accuracy, damage in zip(self.lengths, one.accuracy, one.damage, strict=True):
                 yield {**shared, "length": length, "accuracy": accuracy, "damage": damage}

@@ -1,6 +1,6 @@
 """Is the state that can be read also used? Erase it, fit a fresh probe, and see what the answers lose: a stage."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from mixerscope.artifacts import Ablated, Artifact, Erased, Erasures
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.tagging import Change, demand_states, right_answers, site_vectors
+from mixerscope.interventions.transplant import held_states
 from mixerscope.model import Model
 from mixerscope.probing.controls import control_labels
 from mixerscope.probing.erasure import (
@@ -28,6 +29,7 @@ from mixerscope.probing.ridge import fit_probes, moments
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Result, Stage, Trained
+from mixerscope.stages.erase_recurrence import METHOD, erase_inside
 from mixerscope.stages.vectors import ANSWER, Vectors, draw_vectors, label_names
 from mixerscope.tasks import UNSCORED, Batch
 
@@ -39,6 +41,8 @@ DIGITS = 5
 class EraseStates(Stage):
     """Which label is erased, from how many vectors it is found, and on how many documents the damage is seen."""
 
+    revision: ClassVar[int] = 2
+    """2: recurrent states too, after every step."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Erasures,)
 
     label: str = ANSWER
@@ -79,6 +83,9 @@ class EraseStates(Stage):
                 for own, one in zip(erased, self._measured(site, method, eraser, x, drawn, counting), strict=True):
                     own.append(one)
             trained.progress(done + 1, len(boundaries) + 1)
+        for site in held_states(models[0]):
+            for own, one in zip(erased, self._inside(members, site, drawn, counting), strict=True):
+                own.append(one)
         ablated = _ablations(models[0], members, counting)
         trained.progress(1, 1)
         lengths = tuple(longer.length for longer in sizes.values())
@@ -133,6 +140,19 @@ class EraseStates(Stage):
             for k in range(len(x))
         ]
 
+    def _inside(self, members: Members, site: str, drawn: Vectors, counting: "_Counting") -> list[Erased]:
+        """The same inside a recurrence, after every step."""
+        inside, before, after = erase_inside(members, site, drawn, drawn.labels[self.label])
+        ranks = (inside.basis.square().sum(1) > 0.5).sum(-1).tolist()
+        accuracy = counting.counted(lambda batch: inside.right(members, batch))
+        return [
+            Erased(
+                *(site, METHOD, int(ranks[k]), None, round(before[k], DIGITS), round(after[k], DIGITS)),
+                *(accuracy[k], counting.damage(k, accuracy[k])),
+            )
+            for k in range(len(ranks))
+        ]
+
 
 @dataclass
 class _Counting:
@@ -149,11 +169,14 @@ class _Counting:
         self, edits: Mapping[str, Change], *own: Tensor, only_first: bool = False
     ) -> list[tuple[float, ...]]:
         """By model: the accuracy at each length."""
+        return self.counted(lambda batch: right_answers(self.members, batch, edits, *own), only_first)
+
+    def counted(self, answering: Callable[[Batch], Tensor], only_first: bool = False) -> list[tuple[float, ...]]:
+        """The same of any way of answering, which gives [k, n, t] whether answers are right."""
         columns: list[list[float]] = []
         for batch in self.seen[:1] if only_first else self.seen:
             asked = batch.targets != UNSCORED
-            right = right_answers(self.members, batch, edits, *own)
-            columns.append((right.sum((1, 2)).double() / asked.sum()).tolist())
+            columns.append((answering(batch).sum((1, 2)).double() / asked.sum()).tolist())
         return [tuple(round(value, DIGITS) for value in row) for row in zip(*columns, strict=True)]
 
     def erasing(self, site: str, eraser: Eraser, only_first: bool = False) -> list[tuple[float, ...]]:

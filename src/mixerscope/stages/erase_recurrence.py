@@ -1,0 +1,119 @@
+"""Erasing a label inside a recurrence: out of the state after every step, so that no later step can read it there.
+
+States have up to tens of thousands of numbers. What is taken out is the span of the means of the label's classes; what
+is left is looked for in a random projection of the state.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mixerscope.interventions.members import Members
+from mixerscope.interventions.states import STATE, read_states, run_changing_states
+from mixerscope.interventions.tagging import chunks
+from mixerscope.model import Model
+from mixerscope.probing.ridge import fit_probes, moments
+from mixerscope.randomness import stream
+from mixerscope.sites import record
+from mixerscope.stages.vectors import Vectors
+from mixerscope.tasks import Batch
+from mixerscope.training.objective import answer_correct
+
+SEEN = 256
+"""Numbers of the random projection in which a probe looks for what is left."""
+METHOD = "class means, every step"
+
+
+@dataclass(frozen=True)
+class Inside:
+    """An erasure inside one mixer's recurrence."""
+
+    layer: int
+    mean: Tensor
+    """[k, s]"""
+    basis: Tensor
+    """[k, s, r] orthonormal."""
+
+    def right(self, members: Members, batch: Batch) -> Tensor:
+        """[k, n, t] whether answers are right when it is erased after every step."""
+        found: list[Tensor] = []
+
+        def program(model: Model, tokens: Tensor, targets: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
+            x = model.embed_tokens(tokens)
+            for i, block in enumerate(model.layers()):
+                if i != self.layer:
+                    x = block(x)
+                    continue
+                x = block.resid_pre(x)
+                seen = block.mixer_in(block.mixer_input(x))
+                mixed = run_changing_states(block.mixer, seen, lambda at, state: _without(state, mean, basis))
+                x = block.finish(block.add(x, block.mixer_out(mixed)))
+            return answer_correct(model.read_out(x), targets.clamp(min=0)) & (targets >= 0)
+
+        with members.evaluating():
+            for _, part in chunks(members, batch):
+                again = [tensor.expand(len(members), *tensor.shape) for tensor in (part.tokens, part.targets)]
+                found.append(members.map(program, *again, self.mean, self.basis).cpu())
+        return torch.cat(found, 1)
+
+
+def _without(state: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
+    """A state [n, s] without its part along the basis; early windows are shorter than later ones."""
+    mean, basis = mean[: state.shape[1]], basis[: state.shape[1]]
+    return state - (state - mean) @ basis @ basis.mT
+
+
+def erase_inside(members: Members, site: str, drawn: Vectors, label: Tensor) -> tuple[Inside, list[float], list[float]]:
+    """The erasure of a label [m] at a state site, and what a probe reads of each model before and after it."""
+    layer, classes = int(site.split(".")[1]), int(label.max()) + 1
+    each = drawn.positions.shape[1]
+    one_hot = F.one_hot(label, classes).float() * drawn.parts.fit[:, None]
+    often = one_hot.sum(0).clamp(min=1)
+    weights = (one_hot / often).view(-1, each, classes)
+    means = _over(
+        members, site, drawn, lambda states, own: torch.einsum("npc,nps->cs", own.to(states), states), weights
+    ).sum(1)
+    mean = means.mean(1, keepdim=True)
+    axes, sizes, _ = torch.linalg.svd((means - mean).mT, full_matrices=False)
+    basis = axes[..., : classes - 1] * (sizes[..., : classes - 1] > 1e-6 * sizes[..., :1]).unsqueeze(-2)
+    inside = Inside(layer, mean[:, 0], basis)
+    size = means.shape[-1]
+    rng = stream(0, "projection of states", str(size))
+    seen = torch.randn(size, min(size, SEEN), generator=rng).to(means) / size**0.5 if size > SEEN else None
+    look = basis if seen is None else torch.cat([seen.expand(len(basis), -1, -1), basis], -1)
+    reads = _over(members, site, drawn, lambda states, own, look: states if seen is None else states @ look, None, look)
+    reads = reads.flatten(1, 2)
+    if seen is None:
+        before, along = reads, (reads - mean) @ basis
+        after = before - along @ basis.mT
+    else:
+        before, along = reads[..., : seen.shape[1]], reads[..., seen.shape[1] :] - mean @ basis
+        after = before - along @ (basis.mT @ seen)
+    parts, label = drawn.parts.to(reads.device), label.to(reads.device)
+    told = [fit_probes(moments(x, parts.fit), {"": label}, parts)[""].accuracy.tolist() for x in (before, after)]
+    return inside, told[0], told[1]
+
+
+def _over(members: Members, site: str, drawn: Vectors, reduce, weights: Tensor | None, *own: Tensor) -> Tensor:  # noqa: ANN001
+    """What `reduce` makes of the states [n, p, s] of some documents at a time: [k, ...], one after the other."""
+    layer = int(site.split(".")[1])
+    given = site.replace(STATE, "mixer_in")
+    found: list[Tensor] = []
+
+    def program(model: Model, tokens: Tensor, at: Tensor, mine: Tensor, *own: Tensor) -> Tensor:
+        with record(model, [given]) as seen:
+            model(tokens)
+        states = read_states(model.layers()[layer].mixer, seen[given])
+        states = states.gather(1, at.unsqueeze(-1).expand(*at.shape, states.shape[-1]))
+        return reduce(states, mine, *own)
+
+    with members.evaluating():
+        for rows, part in chunks(members, drawn.batch):
+            at = drawn.positions[rows].to(part.tokens.device)
+            mine = torch.zeros(len(at), device=at.device) if weights is None else weights[rows].to(at.device)
+            again = [tensor.expand(len(members), *tensor.shape) for tensor in (part.tokens, at, mine)]
+            one = members.map(program, *again, *own)
+            found.append(one if weights is None else one[:, None])
+    return torch.cat(found, 1)
