@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -9,16 +10,20 @@ import polars as pl
 
 from benchmarks.paste import paste, table
 from mixerscope.experiments.paper.claims import counted, tested_claims
+from mixerscope.experiments.paper.cost import costs
 from mixerscope.experiments.paper.data import Results
 from mixerscope.experiments.paper.disagreements import disagreements
 from mixerscope.experiments.paper.drawing import ARCHITECTURES
 from mixerscope.experiments.paper.panels import named
 from mixerscope.experiments.paper.render import compared, kept_figures, load_results, missing, read_about
+from mixerscope.experiments.paper.sweeps import Choice, figure_names, load_figure
 from mixerscope.experiments.paper.tables import COLUMNS, NOT_PRINTED, cells_of, counts
 from mixerscope.progress import duration
+from mixerscope.sweep.plan import Imagined
 
 ROOT = Path(__file__).parents[1] / "reproduction"
 PAGE = "reproduction.md"
+COSTS = "what figures cost"
 MOST_WORDS = 160
 """Letters of what was not run; the page of the reproduction has all of it."""
 
@@ -101,11 +106,25 @@ def _claims(results: Results) -> str:
     return f"{table(header, rows)}\n\n{len(found)} claims: {sums}."
 
 
+def cost_table() -> str:
+    """What every figure takes from nothing, on one GPU, with three seeds; those before it having been run."""
+    figures = [load_figure(name) for name in figure_names()]
+    machine = Imagined("cuda", compile=True)
+    paper = [figure for figure in figures if figure.parts and not figure.apart]
+    with tempfile.TemporaryDirectory() as empty:
+        found = costs(paper, Choice(), Path(empty), machine)
+        for figure in figures:
+            found += costs([figure], Choice(), Path(empty), machine) if figure.apart else []
+    rows = [[c.name, f"{c.runs:,}", f"{c.runs - c.shared:,}", str(c.cohorts), f"{c.minutes:.0f}"] for c in found]
+    return table(["figure", "runs", "not in one above", "cohorts", "minutes, estimated"], rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="put them into docs/reproduction.md")
+    parser.add_argument("--costs", action="store_true", help="only what figures cost, which takes a minute")
     options = parser.parse_args()
-    for name, text in tables().items():
+    for name, text in ({COSTS: cost_table()} if options.costs else tables()).items():
         if options.write:
             paste(PAGE, name, text)
         else:

@@ -1,16 +1,17 @@
 """What is committed in `reproduction/`: the drawings, the tables and the pages are those of the data."""
 
 import re
+from math import prod
 from pathlib import Path
 
 import pytest
 from benchmarks.paste import pasted
-from benchmarks.reproduction import PAGE, tables
+from benchmarks.reproduction import COSTS, PAGE, tables
 
 from mixerscope.experiments.paper.data import FILES, Results
 from mixerscope.experiments.paper.page import INDEX, page_text
 from mixerscope.experiments.paper.render import compared, draw, kept_figures, load_results, read_about, sha256
-from mixerscope.experiments.paper.sweeps import figure_names, load_figure
+from mixerscope.experiments.paper.sweeps import figure_names, load_figure, sweeps_of
 from mixerscope.experiments.paper.tables import markdown
 from mixerscope.report.charts import save_chart
 
@@ -73,3 +74,17 @@ def test_what_is_kept_is_small():
 def test_runs_without_a_proof_have_no_name(results):
     without = results.runs.filter(~results.runs["proof"])
     assert set(without["mechanism"].unique()) <= {None, "no proof taken", "not above guessing", "not retrieval"}
+
+
+def test_the_docs_say_what_every_figure_costs(root):
+    page = (root / "docs" / PAGE).read_text()
+    block = page.partition(f"<!-- {COSTS} -->")[2].partition("<!-- end")[0]
+    said = {
+        line.split(" | ")[0].removeprefix("| "): int(line.split(" | ")[1].replace(",", ""))
+        for line in block.strip().splitlines()[2:]
+    }
+    trained = [name for name in figure_names() if load_figure(name).parts]
+    assert set(said) == {*trained, "all"}
+    for name in trained:
+        parts = sweeps_of(load_figure(name))  # three seeds
+        assert said[name] == sum(prod(len(values) for values in part.vary.values()) for part in parts), name

@@ -45,6 +45,8 @@ CHUNK = 4096
 """Documents derived at once; bounds the memory of a large sample."""
 TRIAL = 1000
 """Documents derived when the task is built, to refuse a grammar that gives no usable one."""
+_TRIED: set[tuple[type, str]] = set()
+"""Settings that gave documents when they were tried: a sweep has hundreds of runs of one task."""
 SHORTEST = 3
 # The published grammars themselves are not known; these are the first whose mean lengths are the published ones.
 MEAN_15: dict[str, Any] = {"seed": 860}
@@ -122,6 +124,9 @@ class ATR(Task):
             raise ValueError(f"no string of the grammar has the {SHORTEST} symbols that a query needs")
         if self.split_seed and not self.held_out:
             raise ValueError(f"split_seed = {self.split_seed} has no use without held_out")
+        key = type(self), self.model_dump_json()
+        if key in _TRIED:
+            return self
         splits: tuple[Split, ...] = ("train", "dev", "test")
         for split in splits if self.held_out or self.disjoint else splits[:1]:
             trial = _Tally()
@@ -130,6 +135,7 @@ class ATR(Task):
                 raise ValueError(f"none of {TRIAL} drawn documents can be used: {self._reason(trial, split)}")
             if not len(found):
                 raise ValueError(f"the grammar has too few documents: none is left for {split} with disjoint = True")
+        _TRIED.add(key)
         return self
 
     @cached_property
