@@ -44,8 +44,8 @@ def test_what_a_worker_made_is_taken_in_and_drawn(tmp_path):
 
 
 def test_the_best_run_is_chosen_as_the_preset_says(tmp_path):
-    from mixerscope.experiments.paper.collect import RUNS
-    from mixerscope.experiments.paper.data import CELLS, TESTS, Results
+    from mixerscope.experiments.paper.data import Results
+    from mixerscope.experiments.paper.schemas import CELLS, RUNS, TESTS
     from mixerscope.experiments.paper.sweeps import Choice
 
     def run(lr: float, dev: float, test: float, **more: object) -> dict[str, object]:

@@ -1,12 +1,14 @@
 """The sweeps of the figures: their sizes are the published ones, and the options narrow them."""
 
 import json
+from math import prod
 
 import pytest
 
 import mixerscope as ms
 from mixerscope.cli import main
 from mixerscope.errors import UserError
+from mixerscope.experiments.paper.data import MEMBERS, kinds_of
 from mixerscope.experiments.paper.sweeps import Choice, as_file, figure_names, load_figure, runs_of, sweeps_of
 from mixerscope.sweep.source import load_runs
 
@@ -142,3 +144,12 @@ def test_wrong_words_are_answered_in_a_sentence(words, said, capsys):
 def test_nothing_left_is_an_error():
     with pytest.raises(UserError, match="has no runs with all of this"):
         runs_of(load_figure("beyond"), Choice(widths=(128,), only=("emergence",)))
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED_SIZES if name != "fig9"])
+def test_no_two_parts_of_a_figure_have_the_same_kind_of_training(name):
+    combinations = [
+        prod(len(values) for path, values in part.vary.items() if path not in MEMBERS)
+        for part in load_figure(name).parts
+    ]
+    assert len(kinds_of(name, Choice())) == sum(combinations)

@@ -62,3 +62,14 @@ def test_claims_and_page_are_made_of_a_toy_too(toy, capsys):
     for name in FIGURES:
         assert f'id="{name}"' in page
     assert "http" not in page.replace("http://www.w3.org", ""), "it needs nothing but itself"
+
+
+def test_how_mechanisms_come_about_is_kept_and_drawn(tmp_path, capsys):
+    words = ["--toy", "--only", "emergence", "--out", str(tmp_path / "runs"), "--results", str(tmp_path / "kept")]
+    assert main(["reproduce", "beyond", *words]) == 0
+    results = load_results(tmp_path / "kept")
+    assert results.emergence["step"].max() == 20
+    assert set(results.emergence["role"].unique()) >= {"key", "value", "query"}
+    assert (tmp_path / "kept" / "beyond" / "figure.svg").stat().st_size > 1000
+    assert main(["reproduce", "fig5", "--results", str(tmp_path / "kept"), "--collect", str(tmp_path / "runs")]) == 2
+    assert "keeps a toy; give another folder with --results" in capsys.readouterr().err

@@ -1,11 +1,11 @@
-"""Beyond the paper: grandparents, one block of attention behind a convolution; emergence is shown by the report."""
+"""Beyond the paper: how the mechanism comes about, grandparents, one block of attention behind a convolution."""
 
 from collections.abc import Mapping
 
 import polars as pl
 
-from mixerscope.experiments.paper.data import Results, Row, rows_of
-from mixerscope.experiments.paper.drawing import Chart, words
+from mixerscope.experiments.paper.data import NEXT_INPUT, Results, Row, rows_of
+from mixerscope.experiments.paper.drawing import Chart, beside_each_other, shares_over_steps, words
 from mixerscope.experiments.paper.panels import ACCURACY, named
 from mixerscope.experiments.paper.sweeps import load_figure
 from mixerscope.experiments.paper.tables import CellKey
@@ -41,5 +41,22 @@ def rows(results: Results) -> list[Row]:
     return rows_by_part(results, FIGURE)
 
 
+def steps(results: Results) -> list[Row]:
+    """What restoring the input of the second block gave while the best runs were trained."""
+    best = named(results.best(results.part(FIGURE, "emergence"))).select("run_id", "name", "seed")
+    at = results.emergence.filter((pl.col("site") == NEXT_INPUT) & pl.col("share").is_not_null() & (pl.col("step") > 0))
+    return [
+        {
+            "row": point["name"],
+            "value": point["share"],
+            **{key: point[key] for key in ("role", "step", "seed", "accuracy")},
+        }
+        for point in at.join(best, on="run_id").sort("name", "seed", "role", "step").iter_rows(named=True)
+    ]
+
+
 def draw(results: Results, published: Mapping[CellKey, float]) -> Chart:
-    return words(lines_by_part(results, FIGURE), COLUMNS, "Beyond the paper: best runs")
+    return beside_each_other(
+        shares_over_steps(steps(results), "Share restored at the input of the second block, while training"),
+        words(lines_by_part(results, FIGURE), COLUMNS, "Best runs"),
+    )

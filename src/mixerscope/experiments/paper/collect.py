@@ -1,7 +1,8 @@
 """What is kept of runs: compact tables, from which every figure, table and claim is worked out again.
 
 `runs.parquet` has a row a run, `cells.parquet` what restoring each site and role gave, `tests.parquet` what each
-verdict was tested with. Verdicts are those of the rules of this version, worked out from stored effects and proofs.
+verdict was tested with, `emergence.parquet` what restoring gave during training, where that was watched. Verdicts are
+those of the rules of this version, worked out from stored effects and proofs.
 """
 
 import json
@@ -15,11 +16,12 @@ import polars as pl
 
 from mixerscope.analysis import Rules, judge
 from mixerscope.analysis.rules import NOT_LEARNED, NOT_RETRIEVAL
-from mixerscope.artifacts import Provenance, Scores, Verdict
+from mixerscope.artifacts import Emergence, Provenance, Scores, Verdict
 from mixerscope.artifacts.effects import JOINT, SHARE, SWAP, EffectTable
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.artifacts.proof import Proof
 from mixerscope.errors import UserError
+from mixerscope.experiments.paper.schemas import CELLS, EMERGENCE, RUNS, TESTS
 from mixerscope.packs import unpack
 from mixerscope.results import RunResult, StageResult, load_runs
 from mixerscope.spec import RunSpec, digest
@@ -58,11 +60,12 @@ def kind_of_spec(spec: RunSpec) -> str:
 
 @dataclass(frozen=True)
 class Tables:
-    """The three tables."""
+    """All of it."""
 
     runs: pl.DataFrame
     cells: pl.DataFrame
     tests: pl.DataFrame
+    emergence: pl.DataFrame
 
 
 def collect(sources: Sequence[Path], kinds: Iterable[str] | None = None) -> Tables:
@@ -71,6 +74,7 @@ def collect(sources: Sequence[Path], kinds: Iterable[str] | None = None) -> Tabl
     runs: dict[str, dict[str, Any]] = {}
     cells: list[pl.DataFrame] = []
     tests: list[dict[str, Any]] = []
+    emergence: list[dict[str, Any]] = []
     for source in sources:
         seconds = _seconds(source)
         for result in _runs_in(source):
@@ -80,9 +84,15 @@ def collect(sources: Sequence[Path], kinds: Iterable[str] | None = None) -> Tabl
             runs[result.run_id] = _run_row(result, verdict, source.name, seconds.get(result.run_id))
             cells += list(_cell_frames(result))
             tests += [_test_row(result.run_id, test) for test in (verdict.tests if verdict else ())]
+            emergence += list(_emergence_rows(result))
     if not runs:
         raise UserError(f"none of the runs in {', '.join(map(str, sources)) or 'no place'} is of these figures")
-    return Tables(pl.DataFrame(list(runs.values()), schema=RUNS), _joined(cells), pl.DataFrame(tests, schema=TESTS))
+    return Tables(
+        pl.DataFrame(list(runs.values()), schema=RUNS),
+        _joined(cells),
+        pl.DataFrame(tests, schema=TESTS),
+        pl.DataFrame(emergence, schema=EMERGENCE),
+    )
 
 
 def _runs_in(source: Path) -> Iterator[RunResult]:
@@ -234,43 +244,11 @@ def _test_row(run_id: str, test: Any) -> dict[str, Any]:
     }
 
 
-_NUMBERS = ("accuracy", "likelihood", "corrupted", "dev_accuracy", "dev_likelihood", "dev_corrupted")
-
-
-def _ends(name: str) -> dict[str, Any]:
-    return {name: pl.Float32, f"{name}_low": pl.Float32, f"{name}_high": pl.Float32}
-
-
-RUNS: dict[str, Any] = {
-    **dict.fromkeys(("run_id", "kind", "architecture"), pl.String),
-    **dict.fromkeys(("width", "layers"), pl.Int32),
-    **dict.fromkeys(("positions", "options", "task", "schedule", "precision"), pl.String),
-    "train_steps": pl.Int32,
-    "lr": pl.Float64,
-    **dict.fromkeys(("seed", "data_seed"), pl.Int32),
-    "outcome": pl.String,
-    **dict.fromkeys(("steps", "parameters"), pl.Int64),
-    **dict.fromkeys(("curve_accuracy", "curve_likelihood", "curve_loss"), pl.Float32),
-    **{name: kind for number in _NUMBERS for name, kind in _ends(number).items()},
-    "guessing": pl.Float32,
-    **dict.fromkeys(("mechanism", "route", "moves"), pl.String),
-    **_ends("share"),
-    **dict.fromkeys(("found", "published_reading"), pl.String),
-    "proof": pl.Boolean,
-    "reason": pl.String,
-    "seconds": pl.Float32,
-    **dict.fromkeys(("source", "device"), pl.String),
-    "stack": pl.Int32,
-    **dict.fromkeys(("made_by", "documents_sha256", "patched_sha256"), pl.String),
-}
-CELLS: dict[str, Any] = {
-    **dict.fromkeys(("run_id", "documents", "site", "role"), pl.String),
-    **_ends("likelihood"),
-    **_ends("share"),
-}
-TESTS: dict[str, Any] = {
-    **dict.fromkeys(("run_id", "test"), pl.String),
-    "passed": pl.Boolean,
-    **_ends("value"),
-    "needed": pl.Float32,
-}
+def _emergence_rows(result: RunResult) -> Iterator[dict[str, Any]]:
+    """Shares between the blocks while the model was trained."""
+    found = result.find(Emergence)
+    for point in found.points if found else ():
+        if point.slot == SLOT and point.role is not None:
+            ends = {"share": point.share, "share_low": point.low, "share_high": point.high}
+            told = {"step": point.step, "site": point.site, "role": point.role, "accuracy": point.accuracy}
+            yield {"run_id": result.run_id, **told, "gap": point.gap, **ends}

@@ -10,13 +10,17 @@ from typing import Any
 import polars as pl
 
 from mixerscope.errors import UserError
-from mixerscope.experiments.paper.collect import CELLS, RUNS, TESTS, kind_of_spec
+from mixerscope.experiments.paper.collect import kind_of_spec
+from mixerscope.experiments.paper.schemas import CELLS, EMERGENCE, RUNS, TESTS
 from mixerscope.experiments.paper.sweeps import RATE, WIDTH, Choice, Figure, load_figure, settings, sweeps_of
 from mixerscope.spec import canonical_json
 from mixerscope.sweep.expand import Sweep
 
 Row = dict[str, Any]
 FILES = {"runs": RUNS, "cells": CELLS, "tests": TESTS}
+"""Tables of every figure that has runs."""
+WATCHED = "emergence"
+"""One more, of those whose training was watched."""
 MEMBERS = (WIDTH, RATE, "seed")
 """What one kind of training is varied in."""
 NEXT_INPUT = "blocks.1.resid_pre"
@@ -33,11 +37,14 @@ class Results:
     tests: pl.DataFrame
     choice: Choice = field(default_factory=Choice)
     """As what the runs were asked for; a toy has other ones."""
+    emergence: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=EMERGENCE))
 
     @staticmethod
     def load(root: Path, choice: Choice | None = None) -> "Results":
         frames = {name: _read(root, name) for name in FILES}
-        return Results(**frames, choice=choice or Choice())
+        watched = [pl.read_parquet(path) for path in sorted(root.glob(f"*/{WATCHED}.parquet"))]
+        emergence = pl.concat(watched) if watched else pl.DataFrame(schema=EMERGENCE)
+        return Results(**frames, choice=choice or Choice(), emergence=emergence)
 
     def part(self, figure: str, part: str) -> pl.DataFrame:
         """The runs of a part, each with a column for every setting that the part fixes or varies."""

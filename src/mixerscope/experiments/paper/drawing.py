@@ -196,6 +196,26 @@ def scatter(rows: Sequence[Row], title: str) -> Chart:
     return _titled(alt.layer(faint, chosen).properties(width=260, height=260), title)
 
 
+def shares_over_steps(rows: Sequence[Row], title: str) -> Chart:
+    """How the share of every role comes about while models train: a panel an architecture, a line a seed and role."""
+    if not rows:
+        return empty("training was not watched")
+    chart = (
+        alt.Chart(alt.Data(values=list(rows)))
+        .mark_line(point={"size": 10})
+        .encode(
+            x=alt.X("step:Q", title="steps", scale=alt.Scale(type="log", nice=False)),
+            y=alt.Y("value:Q", title="share restored", scale=alt.Scale(domain=[-0.1, 1.1], clamp=True)),
+            color=alt.Color("role:N", scale=alt.Scale(range=list(SERIES)), legend=alt.Legend(title=None)),
+            detail="seed:N",
+            tooltip=["row:N", "role:N", "seed:N", "step:Q", "value:Q", "accuracy:Q"],
+        )
+        .properties(width=190, height=150)
+        .facet(column=alt.Column("row:N", title=None))
+    )
+    return _titled(chart, title)
+
+
 def words(rows: Sequence[Row], columns: Sequence[str], title: str) -> Chart:
     """A table of words as a drawing: one line a row, columns as wide as their longest word."""
     if not rows:

@@ -13,7 +13,7 @@ import polars as pl
 
 from mixerscope.errors import UserError
 from mixerscope.experiments.paper.collect import Tables, collect
-from mixerscope.experiments.paper.data import FILES, Results, kinds_of, members_of, published_cells
+from mixerscope.experiments.paper.data import FILES, WATCHED, Results, kinds_of, members_of, published_cells
 from mixerscope.experiments.paper.drawing import configured
 from mixerscope.experiments.paper.sweeps import Choice, Figure, figure_names, load_figure, module_name
 from mixerscope.experiments.paper.tables import Beside, CellKey, beside, cells_of, markdown
@@ -36,6 +36,7 @@ def figure_module(name: str) -> ModuleType:
 def take_in(root: Path, figures: Sequence[Figure], sources: Sequence[Path], choice: Choice, command: str) -> int:
     """Puts the runs of packs and run folders into the tables below `root`, each into the folder of the first figure it
     belongs to; runs that are there already are replaced. Gives how many there were."""
+    _refuse_others(root, choice)
     owners = {kind: figure.name for figure in reversed(figures) for kind in kinds_of(figure.name, choice)}
     tables = collect(sources, owners)
     shares = {name: [kind for kind, owner in owners.items() if owner == name] for name in set(owners.values())}
@@ -50,6 +51,17 @@ def take_in(root: Path, figures: Sequence[Figure], sources: Sequence[Path], choi
     return count
 
 
+def _refuse_others(root: Path, choice: Choice) -> None:
+    """One folder holds what was asked for in one way, or figures would find the runs of another."""
+    for path in sorted(root.glob(f"*/{ABOUT}")):
+        about = read_about(path.parent)
+        if (about["toy"], about["settings"]) != (choice.toy, dict(choice.settings)):
+            asked = (
+                "a toy" if about["toy"] else f"runs with {about['settings']}" if about["settings"] else "runs as usual"
+            )
+            raise UserError(f"{root} keeps {asked}; give another folder with --results")
+
+
 def _merge(folder: Path, runs: pl.DataFrame, tables: Tables) -> None:
     make_folder(folder)
     ids = runs["run_id"].to_list()
@@ -57,13 +69,16 @@ def _merge(folder: Path, runs: pl.DataFrame, tables: Tables) -> None:
         "runs": runs,
         "cells": tables.cells.filter(pl.col("run_id").is_in(ids)),
         "tests": tables.tests.filter(pl.col("run_id").is_in(ids)),
+        WATCHED: tables.emergence.filter(pl.col("run_id").is_in(ids)),
     }
+    if new[WATCHED].is_empty():
+        del new[WATCHED]
     for name, frame in new.items():
         path = folder / f"{name}.parquet"
         if path.is_file():
             frame = pl.concat([pl.read_parquet(path).filter(~pl.col("run_id").is_in(ids)), frame])
         frame.sort(
-            [column for column in ("run_id", "documents", "site", "role", "test") if column in frame.columns]
+            [column for column in ("run_id", "step", "documents", "site", "role", "test") if column in frame.columns]
         ).write_parquet(path, **COMPRESSION)
 
 
