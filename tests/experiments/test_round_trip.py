@@ -1,6 +1,7 @@
 """A part of a figure written to a file, run by the light worker, packed, and taken in at home."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -37,6 +38,11 @@ def test_what_a_worker_made_is_taken_in_and_drawn(tmp_path):
     assert (about["runs"], about["with_proof"], about["toy"]) == (2, 2, True)
     assert list(about["sources"]) == ["part.pack"]
     assert results.tests.filter(pl.col("run_id") == best["run_id"][0]).height > 0
+    # A run that two folders hold counts once.
+    shutil.copytree(kept / "fig10", kept / "questions")
+    again = load_results(kept)
+    assert (len(again.runs), len(again.cells)) == (len(results.runs), len(results.cells))
+    shutil.rmtree(kept / "questions")
     # Taken in once more, nothing changes.
     before = json.dumps({**about, "commands": None})
     assert main(["reproduce", "fig10", *toy, "--collect", str(pack), "--results", str(kept)]) == 0

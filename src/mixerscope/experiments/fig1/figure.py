@@ -48,7 +48,7 @@ def _mover(move: list[object]) -> str:
 
 
 def _counted(names: list[str]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in Counter(names).most_common()) or "–"
+    return ", ".join(f"{name} (x{count})" for name, count in Counter(names).most_common()) or "–"
 
 
 def draw(results: Results, published: Mapping[CellKey, float]) -> Chart:

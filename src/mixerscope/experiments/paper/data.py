@@ -1,5 +1,6 @@
 """Kept results as the figures see them: the runs of each part with what tells them apart, and the best of them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,7 +13,16 @@ import polars as pl
 from mixerscope.errors import UserError
 from mixerscope.experiments.paper.collect import kind_of_spec
 from mixerscope.experiments.paper.schemas import CELLS, EMERGENCE, RUNS, TESTS
-from mixerscope.experiments.paper.sweeps import RATE, WIDTH, Choice, Figure, load_figure, settings, sweeps_of
+from mixerscope.experiments.paper.sweeps import (
+    RATE,
+    WIDTH,
+    Choice,
+    Figure,
+    figure_names,
+    load_figure,
+    settings,
+    sweeps_of,
+)
 from mixerscope.spec import canonical_json
 from mixerscope.sweep.expand import Sweep
 
@@ -41,10 +51,19 @@ class Results:
 
     @staticmethod
     def load(root: Path, choice: Choice | None = None) -> "Results":
-        frames = {name: _read(root, name) for name in FILES}
+        found: dict[str, list[pl.DataFrame]] = {name: [] for name in FILES}
+        seen: set[str] = set()
+        for folder in _folders(root):
+            new = {*pl.read_parquet(folder / "runs.parquet")["run_id"].to_list()} - seen
+            seen |= new
+            for name, frames in found.items():
+                frames.append(pl.read_parquet(folder / f"{name}.parquet").filter(pl.col("run_id").is_in(list(new))))
+        if not seen:
+            raise UserError(f"there are no results below {root}; `mixerscope reproduce` puts them there")
         watched = [pl.read_parquet(path) for path in sorted(root.glob(f"*/{WATCHED}.parquet"))]
         emergence = pl.concat(watched) if watched else pl.DataFrame(schema=EMERGENCE)
-        return Results(**frames, choice=choice or Choice(), emergence=emergence)
+        whole = {name: pl.concat(frames) for name, frames in found.items()}
+        return Results(**whole, choice=choice or Choice(), emergence=emergence)
 
     def part(self, figure: str, part: str) -> pl.DataFrame:
         """The runs of a part, each with a column for every setting that the part fixes or varies."""
@@ -78,12 +97,9 @@ class Results:
         return runs.join(at.rename(names), on="run_id", how="left")
 
 
-def _read(root: Path, name: str) -> pl.DataFrame:
-    found = [pl.read_parquet(path) for path in sorted(root.glob(f"*/{name}.parquet"))]
-    if not found:
-        raise UserError(f"there are no results below {root}; `mixerscope reproduce` puts them there")
-    frame = pl.concat(found)
-    return frame.unique("run_id", maintain_order=True) if name == "runs" else frame.unique(maintain_order=True)
+def _folders(root: Path) -> list[Path]:
+    """Those that hold runs, in the order of figures: a run that two of them hold is taken from the first."""
+    return [root / name for name in figure_names() if (root / name / "runs.parquet").is_file()]
 
 
 def kinds_of(figure: str, choice: Choice) -> dict[str, tuple[str, Row]]:
@@ -93,8 +109,6 @@ def kinds_of(figure: str, choice: Choice) -> dict[str, tuple[str, Row]]:
 
 @cache
 def _kinds(figure: str, toy: bool, over: str) -> dict[str, tuple[str, Row]]:
-    import json
-
     found: dict[str, tuple[str, Row]] = {}
     loaded = load_figure(figure)
     for part, sweep in zip(loaded.parts, sweeps_of(loaded, Choice(toy=toy, settings=json.loads(over))), strict=True):
@@ -150,8 +164,6 @@ def rows_of(runs: pl.DataFrame, panel: str, row: str, value: str, share: bool = 
 
 def published_of(figure: Figure) -> Mapping[str, Any]:
     """What the paper's text prints of a figure: `source`, and by panel and row a number for each width, or null."""
-    import json
-
     return json.loads((figure.folder / "published.json").read_text(encoding="utf-8"))
 
 
