@@ -19,6 +19,7 @@ from mixerscope.experiments.paper.sweeps import Choice, Figure, figure_names, lo
 from mixerscope.experiments.paper.tables import Beside, CellKey, beside, cells_of, markdown
 from mixerscope.report.charts import save_chart
 from mixerscope.spec import read_data_file
+from mixerscope.stages.judge import Judge
 from mixerscope.store import make_folder, write_bytes
 
 ABOUT = "about.json"
@@ -99,6 +100,7 @@ def _write_about(folder: Path, sources: Sequence[Path], choice: Choice, command:
         "without_seconds": int(runs["seconds"].is_null().sum()),
         "devices": sorted(runs["device"].unique().to_list()),
         "made_by": sorted(runs["made_by"].unique().to_list()),
+        "judged_by_revision": Judge.revision,
         "files": {f"{name}.parquet": sha256(folder / f"{name}.parquet") for name in FILES},
     }
     write_bytes(folder / ABOUT, (json.dumps(said, indent=1) + "\n").encode())
