@@ -107,15 +107,31 @@ def _runs_in(source: Path) -> Iterator[RunResult]:
 
 
 def _seconds(source: Path) -> dict[str, float]:
-    """Seconds of each run, a stack's shared out evenly, where a table of them lies beside."""
+    """Seconds of each run, where a table of them lies beside: a job's, shared out over its cohorts by how long each
+    took, since several are in flight at once, and a cohort's evenly over its runs."""
     beside = source if source.is_dir() else source.parent
     found: dict[str, float] = {}
     for name in SECONDS:
         if (beside / name).is_file():
-            for line in (beside / name).read_text(encoding="utf-8").splitlines():
-                row = json.loads(line)
-                if row["kind"] == "cohort":
-                    found |= dict.fromkeys(row["runs"], row["wall_s"] / row["members"])
+            rows = [json.loads(line) for line in (beside / name).read_text(encoding="utf-8").splitlines()]
+            found |= seconds_of_runs(rows)
+    return found
+
+
+def seconds_of_runs(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Run id to seconds, from the rows of a sweep's table: cohorts, and after them the job they were part of."""
+    found: dict[str, float] = {}
+    job: list[Mapping[str, Any]] = []
+    for row in rows:
+        if row["kind"] == "cohort":
+            job.append(row)
+            continue
+        total = sum(cohort["wall_s"] for cohort in job)
+        for cohort in job:
+            if cohort["ending"] == "finished":
+                share = row["wall_s"] * cohort["wall_s"] / total
+                found |= dict.fromkeys(cohort["runs"], share / cohort["members"])
+        job = []
     return found
 
 
