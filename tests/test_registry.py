@@ -34,7 +34,7 @@ def write(path: str, text: str) -> Path:
 
 def test_stages_and_objectives_are_kinds_of_components():
     assert list(REGISTRIES) == ["mixer", "architecture", "task", "stage", "objective"]
-    assert (STAGES.group, STAGES.names()[:3]) == ("mixerscope.stages", ["patch", "prove", "judge"])
+    assert (STAGES.group, STAGES.names()[:3]) == ("mixerscope.stages", ["patch", "patch_dev", "prove"])
     assert (OBJECTIVES.group, OBJECTIVES.names()[0]) == ("mixerscope.objectives", "answer")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mixerscope.errors import CannotWrite, Held, MixerscopeError
+from mixerscope.errors import Held, MixerscopeError, UserError
 from mixerscope.machine import CPU
 from mixerscope.results import run_folder
 from mixerscope.runs import is_finished, run, run_cohort
@@ -184,7 +184,7 @@ def test_a_run_that_another_process_makes_is_waited_for(tmp_path, capsys):
 
 def test_a_folder_that_cannot_be_written_to_is_refused_in_a_sentence(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(CannotWrite, match=r"^cannot write .*file: "):
+    with pytest.raises(UserError, match=r"^cannot write to .*file: "):
         taken(tmp_path / "file")
 
 

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from mixerscope.errors import CannotWrite, Held, MixerscopeError, remark
+from mixerscope.errors import CannotWrite, Held, MixerscopeError, UserError, remark
 from mixerscope.store.checkpoints import WORKSHOP
 
 TOUCHED_EVERY = 10.0
@@ -117,6 +117,8 @@ class Locks:
                 own.write_text(json.dumps(asdict(self.holder)))
             except FileNotFoundError:
                 continue  # whoever was the last here has just removed the folder
+            except (NotADirectoryError, FileExistsError) as error:
+                raise UserError(f"cannot write to {self.folder.parents[1]}: {error.strerror}") from error
             except OSError as error:
                 raise CannotWrite(self.folder.parents[1], error) from error
             try:
