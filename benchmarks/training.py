@@ -195,6 +195,7 @@ def main() -> None:
         ratios = [row["ratio"] for row in result["rows"]]
         ratio = sum(ratios) / len(ratios)
         name = f"training_cuda_{options.precision}{'_compiled' if options.compile else ''}"
+        name += "" if options.models == len(RATES) else f"_stacks_of_{options.models}"
     (options.out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
     print(f"ratio: {ratio:.2f}")
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mixerscope.analysis import mean_estimate, proportion_estimate, ratio_estimate
+from mixerscope.analysis import Rules, mean_estimate, proportion_estimate, ratio_estimate
 from mixerscope.analysis.stats import likelihood_estimate, mean_estimates, ratio_estimates
 from mixerscope.randomness import stream
 
@@ -112,3 +112,11 @@ def test_shares_scale_with_their_numbers():
     top, bottom = torch.rand(50, generator=rng).double(), torch.rand(50, generator=rng).double()
     one, other = ratio_estimate(top, bottom), ratio_estimate(top * 1e-6, bottom * 1e-6)
     assert (one.low, one.high) == (pytest.approx(other.low), pytest.approx(other.high))
+
+
+@pytest.mark.parametrize(("documents", "exceptions"), [(64, 1), (128, 6), (320, 21), (1024, 83)])
+def test_a_name_leaves_room_for_as_many_exceptions_as_the_page_says(documents, exceptions):
+    def lowest(others: int) -> float:
+        return proportion_estimate(torch.arange(documents) >= others).low
+
+    assert lowest(exceptions) >= Rules().names > lowest(exceptions + 1)

@@ -33,6 +33,23 @@ def assert_agree(kernel, plain, inputs, tolerance):
     return [ours for ours, _ in both]
 
 
+def assert_kernels_run(loss, inputs, names):
+    """Through batching and gradient rules, both ways, with the gradients of plain bodies in float64."""
+
+    def gradients(kind):
+        tensors = [x.to(kind).requires_grad_() for x in inputs]
+        return torch.autograd.grad(torch.vmap(loss)(*tensors).sum(), tensors)
+
+    with kernels.switched("plain"):
+        expected = gradients(torch.float64)
+    for found, exact in zip(gradients(torch.float32), expected, strict=True):
+        assert (found - exact).norm() / exact.norm() < 1e-5
+    ran = kernels.used()
+    for name in names:
+        assert "kernel" in ran[name].split("; ")
+        assert "kernel" in ran[f"{name}_backward"].split("; ")
+
+
 def apart(x):
     """x with the rows of its members lying apart, as the parameters of stacked models do."""
     wide = torch.zeros(len(x), x[0].numel() + 3)
@@ -122,15 +139,4 @@ def test_operators_run_their_kernels(rng):
     shapes = [(2, 5, 3, 1), (3, 5), (2, 7), (2, 5, 1, 4), (2, 5, 1), (2, 3), (2, 3, 2)]
     inputs = [torch.randn(2, *shape, generator=rng) / 2 for shape in shapes]
 
-    def gradients(kind):
-        tensors = [x.to(kind).requires_grad_() for x in inputs]
-        return torch.autograd.grad(torch.vmap(loss)(*tensors).sum(), tensors)
-
-    with kernels.switched("plain"):
-        expected = gradients(torch.float64)
-    for found, exact in zip(gradients(torch.float32), expected, strict=True):
-        assert (found - exact).norm() / exact.norm() < 1e-5
-    ran = kernels.used()
-    for name in ("direct_conv", "direct_correlation", "delta_rule", "diagonal_kernel"):
-        assert "kernel" in ran[name].split("; ")
-        assert "kernel" in ran[f"{name}_backward"].split("; ")
+    assert_kernels_run(loss, inputs, ("direct_conv", "direct_correlation", "delta_rule", "diagonal_kernel"))

@@ -26,7 +26,7 @@ def tree(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("verb", ["run", "sweep"])
-def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path: Path, verb: str):
+def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path: Path, verb: str):
     vary = {"model.architecture": ["attention", "based"], "seed": [0, 1]}
     (tmp_path / "it.json").write_text(json.dumps(SPEC if verb == "run" else {"base": SPEC, "vary": vary}))
     command = [
