@@ -94,7 +94,7 @@ def _sizes(states: Tensor) -> dict[str, int]:
     padded = max(DOCUMENTS, triton.next_power_of_2(width))
     return {
         "count": documents, "length": length, "WIDTH": width, "PADDED": padded, "DOCUMENTS": DOCUMENTS,
-        "num_warps": 4 if padded <= 64 else 8, "num_stages": 1,
+        "num_warps": 8 if padded >= 64 else 4, "num_stages": 1,
     }  # fmt: skip
 
 
@@ -137,6 +137,37 @@ def _places(count, length, WIDTH: tl.constexpr, PADDED: tl.constexpr, DOCUMENTS:
 
 
 @triton.jit
+def _load(pointer, real):
+    return tl.load(pointer, real, 0.0).to(tl.float32)
+
+
+@triton.jit
+def _three(pointer, row, channel, real, WIDTH: tl.constexpr):
+    """The three parts [b, h] of a position."""
+    at = pointer + row * 3 * WIDTH + channel
+    return _load(at, real), _load(at + WIDTH, real), _load(at + 2 * WIDTH, real)
+
+
+@triton.jit
+def _four(pointer, row, channel, real, WIDTH: tl.constexpr):
+    """The four parts [b, h] of a position."""
+    at = pointer + row * 4 * WIDTH + channel
+    return _load(at, real), _load(at + WIDTH, real), _load(at + 2 * WIDTH, real), _load(at + 3 * WIDTH, real)
+
+
+@triton.jit
+def _of_lstm(kept, cells, gates, by_cells, by_gates, first, row, channel, real, WIDTH: tl.constexpr):
+    """What the backward pass reads at a position: its parts, cell and output gate before it, and two gradients."""
+    here, there = row * WIDTH + channel, real & (row >= first)
+    earlier = real & (row > first)
+    i, f, g = _three(kept, row, channel, there, WIDTH)
+    return (
+        i, f, g, _load(cells + here - WIDTH, earlier), _load(gates + here - WIDTH, earlier),
+        _load(by_cells + here, there), _load(by_gates + here, there),
+    )  # fmt: skip
+
+
+@triton.jit
 def _lstm_forward(
     inputs, recurrent, gates, cells, kept, stride, count, length, KEEP: tl.constexpr,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, DOCUMENTS: tl.constexpr,
@@ -147,23 +178,14 @@ def _lstm_forward(
     of_g = _held(recurrent, stride, 2, WIDTH, PADDED, True)
     of_o = _held(recurrent, stride, 3, WIDTH, PADDED, True)
     hidden, cell = tl.zeros([DOCUMENTS, PADDED], tl.float32), tl.zeros([DOCUMENTS, PADDED], tl.float32)
+    x_i, x_f, x_g, x_o = _four(inputs, first, channel, real, WIDTH)
     for t in range(length):
-        x = inputs + (first + t) * 4 * WIDTH + channel
-        i = tl.sigmoid(
-            tl.load(x, real, 0.0).to(tl.float32) + _product(hidden, of_i, recurrent, stride, 0, WIDTH, PADDED, True)
-        )
-        f = tl.sigmoid(
-            tl.load(x + WIDTH, real, 0.0).to(tl.float32)
-            + _product(hidden, of_f, recurrent, stride, 1, WIDTH, PADDED, True)
-        )
-        g = _tanh(
-            tl.load(x + 2 * WIDTH, real, 0.0).to(tl.float32)
-            + _product(hidden, of_g, recurrent, stride, 2, WIDTH, PADDED, True)
-        )
-        o = tl.sigmoid(
-            tl.load(x + 3 * WIDTH, real, 0.0).to(tl.float32)
-            + _product(hidden, of_o, recurrent, stride, 3, WIDTH, PADDED, True)
-        )
+        i = tl.sigmoid(x_i + _product(hidden, of_i, recurrent, stride, 0, WIDTH, PADDED, True))
+        f = tl.sigmoid(x_f + _product(hidden, of_f, recurrent, stride, 1, WIDTH, PADDED, True))
+        g = _tanh(x_g + _product(hidden, of_g, recurrent, stride, 2, WIDTH, PADDED, True))
+        o = tl.sigmoid(x_o + _product(hidden, of_o, recurrent, stride, 3, WIDTH, PADDED, True))
+        # What the next position needs is asked for before it is needed.
+        x_i, x_f, x_g, x_o = _four(inputs, first + t + 1, channel, real & (first + t + 1 < first + length), WIDTH)
         cell = f * cell + i * g
         hidden = tl.where(real, o * _tanh(cell), 0.0)
         here = (first + t) * WIDTH + channel
@@ -187,20 +209,19 @@ def _lstm_backward(
     of_g = _held(recurrent, stride, 2, WIDTH, PADDED, False)
     of_o = _held(recurrent, stride, 3, WIDTH, PADDED, False)
     by_hidden, by_later = tl.zeros([DOCUMENTS, PADDED], tl.float32), tl.zeros([DOCUMENTS, PADDED], tl.float32)
-    last = (first + length - 1) * WIDTH + channel
-    cell = tl.load(cells + last, real, 0.0).to(tl.float32)
+    last = first + length - 1
+    cell = tl.load(cells + last * WIDTH + channel, real, 0.0).to(tl.float32)
+    o = tl.load(gates + last * WIDTH + channel, real, 0.0).to(tl.float32)
+    i, f, g, cell_before, gate_before, from_cells, from_gates = _of_lstm(
+        kept, cells, gates, by_cells, by_gates, first, last, channel, real, WIDTH
+    )
     for back in range(length):
         t = length - 1 - back
-        here, parts = (first + t) * WIDTH + channel, kept + (first + t) * 3 * WIDTH + channel
-        i, f = tl.load(parts, real, 0.0), tl.load(parts + WIDTH, real, 0.0)
-        g, o = tl.load(parts + 2 * WIDTH, real, 0.0), tl.load(gates + here, real, 0.0).to(tl.float32)
-        earlier = real & (first + t > first)
-        cell_before = tl.load(cells + here - WIDTH, earlier, 0.0).to(tl.float32)
-        gate_before = tl.load(gates + here - WIDTH, earlier, 0.0).to(tl.float32)
+        here = (first + t) * WIDTH + channel
         tl.store(before + here, gate_before * _tanh(cell_before), real)
         read = _tanh(cell)
-        by_cell = by_later + tl.load(by_cells + here, real, 0.0).to(tl.float32) + by_hidden * o * (1 - read * read)
-        by_o = (tl.load(by_gates + here, real, 0.0).to(tl.float32) + by_hidden * read) * o * (1 - o)
+        by_cell = by_later + from_cells + by_hidden * o * (1 - read * read)
+        by_o = (from_gates + by_hidden * read) * o * (1 - o)
         by_i, by_f = by_cell * g * i * (1 - i), by_cell * cell_before * f * (1 - f)
         by_g = by_cell * i * (1 - g * g)
         sums = by_sums + (first + t) * 4 * WIDTH + channel
@@ -208,13 +229,27 @@ def _lstm_backward(
         tl.store(sums + WIDTH, by_f, real)
         tl.store(sums + 2 * WIDTH, by_g, real)
         tl.store(sums + 3 * WIDTH, by_o, real)
+        # What the position before needs is asked for before the products, which take long.
+        next_i, next_f, next_g, next_c, next_o, more_c, more_o = _of_lstm(
+            kept, cells, gates, by_cells, by_gates, first, first + t - 1, channel, real, WIDTH
+        )
         by_hidden = (
             _product(by_i, of_i, recurrent, stride, 0, WIDTH, PADDED, False)
             + _product(by_f, of_f, recurrent, stride, 1, WIDTH, PADDED, False)
             + _product(by_g, of_g, recurrent, stride, 2, WIDTH, PADDED, False)
             + _product(by_o, of_o, recurrent, stride, 3, WIDTH, PADDED, False)
         )
-        by_later, cell = by_cell * f, cell_before
+        by_later, cell, o = by_cell * f, cell_before, gate_before
+        i, f, g, from_cells, from_gates = next_i, next_f, next_g, more_c, more_o
+        cell_before, gate_before = next_c, next_o
+
+
+@triton.jit
+def _of_gru(kept, states, by_states, first, row, channel, real, WIDTH: tl.constexpr):
+    """What the backward pass reads at a position: its parts, the state before it, and a gradient."""
+    here, there = row * WIDTH + channel, real & (row >= first)
+    r, z, n = _three(kept, row, channel, there, WIDTH)
+    return r, z, n, _load(states + here - WIDTH, real & (row > first)), _load(by_states + here, there)
 
 
 @triton.jit
@@ -228,20 +263,16 @@ def _gru_forward(
     of_z = _held(gates, stride_gates, 1, WIDTH, PADDED, True)
     of_n = _held(candidate, stride_candidate, 0, WIDTH, PADDED, True)
     hidden = tl.zeros([DOCUMENTS, PADDED], tl.float32)
+    x_r, x_z, x_n = _three(inputs, first, channel, real, WIDTH)
     for t in range(length):
-        x = inputs + (first + t) * 3 * WIDTH + channel
-        r = tl.sigmoid(
-            tl.load(x, real, 0.0).to(tl.float32) + _product(hidden, of_r, gates, stride_gates, 0, WIDTH, PADDED, True)
-        )
-        z = tl.sigmoid(
-            tl.load(x + WIDTH, real, 0.0).to(tl.float32)
-            + _product(hidden, of_z, gates, stride_gates, 1, WIDTH, PADDED, True)
-        )
+        r = tl.sigmoid(x_r + _product(hidden, of_r, gates, stride_gates, 0, WIDTH, PADDED, True))
+        z = tl.sigmoid(x_z + _product(hidden, of_z, gates, stride_gates, 1, WIDTH, PADDED, True))
         if RESET_AFTER:
             recalled = r * _product(hidden, of_n, candidate, stride_candidate, 0, WIDTH, PADDED, True)
         else:
             recalled = _product(r * hidden, of_n, candidate, stride_candidate, 0, WIDTH, PADDED, True)
-        n = _tanh(tl.load(x + 2 * WIDTH, real, 0.0).to(tl.float32) + recalled)
+        n = _tanh(x_n + recalled)
+        x_r, x_z, x_n = _three(inputs, first + t + 1, channel, real & (first + t + 1 < first + length), WIDTH)
         hidden = tl.where(real, z * hidden + (1 - z) * n, 0.0)
         tl.store(states + (first + t) * WIDTH + channel, hidden.to(states.dtype.element_ty), real)
         if KEEP:
@@ -261,13 +292,14 @@ def _gru_backward(
     of_z = _held(gates, stride_gates, 1, WIDTH, PADDED, False)
     of_n = _held(candidate, stride_candidate, 0, WIDTH, PADDED, False)
     total = tl.zeros([DOCUMENTS, PADDED], tl.float32)  # dL/dh_t, without what h_t is read for
+    r, z, n, hidden, from_states = _of_gru(kept, states, by_states, first, first + length - 1, channel, real, WIDTH)
     for back in range(length):
         t = length - 1 - back
-        here, parts = (first + t) * WIDTH + channel, kept + (first + t) * 3 * WIDTH + channel
-        r, z = tl.load(parts, real, 0.0), tl.load(parts + WIDTH, real, 0.0)
-        n = tl.load(parts + 2 * WIDTH, real, 0.0)
-        hidden = tl.load(states + here - WIDTH, real & (first + t > first), 0.0).to(tl.float32)
-        total += tl.load(by_states + here, real, 0.0).to(tl.float32)
+        here = (first + t) * WIDTH + channel
+        total += from_states
+        next_r, next_z, next_n, next_hidden, from_states = _of_gru(
+            kept, states, by_states, first, first + t - 1, channel, real, WIDTH
+        )
         by_z, by_n = total * (hidden - n) * z * (1 - z), total * (1 - z) * (1 - n * n)
         if RESET_AFTER:
             inner = by_n * r
@@ -305,3 +337,4 @@ def _gru_backward(
             + _product(by_r, of_r, gates, stride_gates, 0, WIDTH, PADDED, False)
             + _product(by_z, of_z, gates, stride_gates, 1, WIDTH, PADDED, False)
         )
+        r, z, n, hidden = next_r, next_z, next_n, next_hidden
