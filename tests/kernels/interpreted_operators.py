@@ -106,17 +106,17 @@ def test_delta_rule(rng, models, documents, length, heads, keys, values, same_ke
     beta = torch.rand(*first, generator=rng)
     if same_keys:  # with full writes: the triangular system at its worst
         k, beta = k[:, :, :1].expand_as(k), torch.ones_like(beta)
-    _, written = assert_agree(delta_rule.forward, delta.plain_delta_rule, (q, k, v, beta), 1e-6)
+    _, *kept = assert_agree(delta_rule.forward, delta.plain_delta_rule_kept, (q, k, v, beta), 1e-6)
     plain = delta.plain_delta_rule_backward
-    assert_agree(delta_rule.backward, plain, (grad, q, k, v, beta, written), 5e-6)
+    assert_agree(delta_rule.backward, plain, (grad, q, k, v, beta, *kept), 5e-6)
 
 
 def test_half_precision_is_computed_in_float32(rng):
     q = torch.nn.functional.normalize(torch.randn(1, 2, 6, 1, 4, generator=rng), dim=-1).bfloat16()
     beta = torch.rand(1, 2, 6, 1, generator=rng).bfloat16()
-    o, written = assert_agree(delta_rule.forward, delta.plain_delta_rule, (q, q, q, beta), 1e-2)
-    assert (o.dtype, written.dtype) == (torch.bfloat16, torch.float32)
-    assert all(g.dtype == torch.bfloat16 for g in delta_rule.backward(o, q, q, q, beta, written))
+    o, *kept = assert_agree(delta_rule.forward, delta.plain_delta_rule_kept, (q, q, q, beta), 1e-2)
+    assert [x.dtype for x in (o, *kept)] == [torch.bfloat16, torch.float32, torch.float32]
+    assert all(g.dtype == torch.bfloat16 for g in delta_rule.backward(o, q, q, q, beta, *kept))
     a_log, pairs = torch.zeros(1, 2, 3).bfloat16(), torch.randn(1, 2, 3, 2, generator=rng).bfloat16()
     inputs = a_log, a_log + 1, pairs, pairs, torch.full((1, 2), 0.125).bfloat16()
     (kernel,) = assert_agree(diagonal_ssm.forward, diagonal.plain_diagonal_kernel, (*inputs, 5), 1e-2)

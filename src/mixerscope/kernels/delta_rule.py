@@ -2,7 +2,8 @@
 
 One program a document and head holds its t x t matrices, goes through key and value channels in chunks, and inverts the
 triangular system by blocks that double in size. Every product is three of tensor cores (tf32x3), which err as little as
-float32 does, whatever precision matrix products have elsewhere: the system multiplies their errors.
+float32 does, whatever precision matrix products have elsewhere: the system multiplies their errors. The backward pass
+reads the matrices that the forward pass made: making them takes longer than anything else in it.
 """
 
 # The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
@@ -21,23 +22,26 @@ SMALLEST = 16
 WARPS = 4
 
 
-def forward(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """o and what was written, both [m, b, t, h, e], the latter in float32."""
+def forward(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """o and what was written, both [m, b, t, h, e], and the matrices [m, b, h, 3, t, t], the latter two in float32."""
     q, k, v, beta = (x.contiguous() for x in (q, k, v, beta))
+    models, documents, length, heads, _ = q.shape
     o, written = v.new_empty(v.shape), v.new_empty(v.shape, dtype=torch.float32)
-    _delta_forward[_grid(q)](q, k, v, beta, o, written, **_sizes(q, v), num_warps=WARPS, num_stages=1)
-    return o, written
+    matrices = v.new_empty(models, documents, heads, 3, length, length, dtype=torch.float32)
+    _delta_forward[_grid(q)](q, k, v, beta, o, written, matrices, **_sizes(q, v), num_warps=WARPS, num_stages=1)
+    return o, written, matrices
 
 
 def backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor, matrices: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of q, k, v and beta."""
-    grad, q, k, v, beta, written = (x.contiguous() for x in (grad, q, k, v, beta, written))
+    grad, q, k, v, beta, written, matrices = (x.contiguous() for x in (grad, q, k, v, beta, written, matrices))
     grad_q, grad_k, grad_v, grad_beta = (x.new_empty(x.shape) for x in (q, k, v, beta))
     _delta_backward[_grid(q)](
-        grad, q, k, v, beta, written, grad_q, grad_k, grad_v, grad_beta, **_sizes(q, v), num_warps=WARPS, num_stages=1
-    )
+        grad, q, k, v, beta, written, matrices, grad_q, grad_k, grad_v, grad_beta, **_sizes(q, v),
+        num_warps=WARPS, num_stages=1,
+    )  # fmt: skip
     return grad_q, grad_k, grad_v, grad_beta
 
 
@@ -65,6 +69,12 @@ def _tile(
     at = start + tl.arange(0, CHUNK)
     real = (t[:, None] < LENGTH) & (at[None, :] < WIDTH)
     return pointer + (first + t[:, None] * HEADS) * WIDTH + at[None, :], real
+
+
+@triton.jit
+def _square(pointer, program, part, i, j, LENGTH: tl.constexpr):
+    """Pointers to one of a program's three matrices [t, t], and which of them are real."""
+    return pointer + ((program * 3 + part) * LENGTH + i) * LENGTH + j, (i < LENGTH) & (j < LENGTH)
 
 
 @triton.jit
@@ -104,7 +114,7 @@ def _inverse(below, t, PADDED: tl.constexpr):  # fmt: skip
 
 @triton.jit
 def _delta_forward(
-    q, k, v, beta, o, written,
+    q, k, v, beta, o, written, matrices,
     LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr, PADDED: tl.constexpr,
     KEY_CHUNK: tl.constexpr, VALUE_CHUNK: tl.constexpr,
 ):  # fmt: skip
@@ -116,6 +126,10 @@ def _delta_forward(
     scores = tl.where(t[:, None] >= t[None, :], scores, 0.0)
     below = tl.where(t[:, None] > t[None, :], similar * rates[:, None], 0.0)
     inverse = _inverse(below, t, PADDED)
+    to_scores, inside = _square(matrices, program, 0, t[:, None], t[None, :], LENGTH)
+    tl.store(to_scores, scores, mask=inside)
+    tl.store(to_scores + LENGTH * LENGTH, similar, mask=inside)
+    tl.store(to_scores + 2 * LENGTH * LENGTH, inverse, mask=inside)
     for start in range(0, VALUES, VALUE_CHUNK):
         from_v, real = _tile(v, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
         right = rates[:, None] * tl.load(from_v, mask=real, other=0.0).to(tl.float32)
@@ -128,7 +142,7 @@ def _delta_forward(
 
 @triton.jit
 def _delta_backward(
-    grad, q, k, v, beta, written, grad_q, grad_k, grad_v, grad_beta,
+    grad, q, k, v, beta, written, matrices, grad_q, grad_k, grad_v, grad_beta,
     LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr, PADDED: tl.constexpr,
     KEY_CHUNK: tl.constexpr, VALUE_CHUNK: tl.constexpr,
 ):  # fmt: skip
@@ -136,10 +150,10 @@ def _delta_backward(
     first = program // HEADS * LENGTH * HEADS + program % HEADS
     t = tl.arange(0, PADDED)
     rates = tl.load(beta + first + t * HEADS, mask=t < LENGTH, other=0.0).to(tl.float32)
-    scores, similar = _products(q, k, first, t, LENGTH, HEADS, KEYS, KEY_CHUNK, PADDED)
-    readers = tl.trans(tl.where(t[:, None] >= t[None, :], scores, 0.0))
-    below = t[:, None] > t[None, :]
-    inverse = tl.trans(_inverse(tl.where(below, similar * rates[:, None], 0.0), t, PADDED))
+    # Transposed as they are read.
+    from_scores, inside = _square(matrices, program, 0, t[None, :], t[:, None], LENGTH)
+    readers = tl.load(from_scores, mask=inside, other=0.0)
+    inverse = tl.load(from_scores + 2 * LENGTH * LENGTH, mask=inside, other=0.0)
     by_scores, by_overlap = tl.zeros([PADDED, PADDED], tl.float32), tl.zeros([PADDED, PADDED], tl.float32)
     by_rates = tl.zeros([PADDED], tl.float32)
     for start in range(0, VALUES, VALUE_CHUNK):
@@ -156,7 +170,9 @@ def _delta_backward(
         by_scores = tl.dot(g, u, by_scores, input_precision="tf32x3")
         by_overlap = tl.dot(-by_u, u, by_overlap, input_precision="tf32x3")
     by_scores = tl.where(t[:, None] >= t[None, :], by_scores, 0.0)
-    by_overlap = tl.where(below, by_overlap, 0.0)
+    by_overlap = tl.where(t[:, None] > t[None, :], by_overlap, 0.0)
+    from_similar, inside = _square(matrices, program, 1, t[:, None], t[None, :], LENGTH)
+    similar = tl.load(from_similar, mask=inside, other=0.0)
     by_rates += tl.sum(similar * by_overlap, 1)
     tl.store(grad_beta + first + t * HEADS, by_rates, mask=t < LENGTH)
     by_similar = rates[:, None] * by_overlap

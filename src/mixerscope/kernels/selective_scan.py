@@ -16,10 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-CHANNELS = 16
+CHANNELS = 32
 """Of a program: few, so that there are programs enough to hide each other's waiting."""
-CELLS_PER_WARP = 256
-"""Numbers of a state that a warp takes: with more, the states of a stride do not fit into its registers."""
+CELLS_PER_WARP = 512
+"""Numbers of a state that a warp takes: with fewer, a thread has too little to do between two sums over its warp."""
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 

@@ -7,7 +7,8 @@ positions at once, and o_t = sum_{j<=t} (q_t . k_j) u_j.
 
 On a GPU this is one operator with a leading stack axis, a batching rule and a gradient of its own: a batch of small
 triangular systems is slow there as a library call, and at the reduced precision of matrix products it loses digits.
-Shapes: q, k [m, b, t, h, c]; v, u, o [m, b, t, h, e]; beta [m, b, t, h].
+Shapes: q, k [m, b, t, h, c]; v, u, o [m, b, t, h, e]; beta [m, b, t, h]; and for the backward pass [m, b, h, 3, t, t]:
+q_i . k_j for j <= i, k_i . k_j, and the inverse of the system.
 """
 
 import torch
@@ -24,7 +25,7 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
     """o [b, t, h, e] for q, k [b, t, h, c], v [b, t, h, e] and beta [b, t, h], from an empty memory."""
     if q.device.type == "cpu" or q.shape[1] > OPERATOR_LENGTH:
         # Differentiating the solution as it stands keeps the t x t matrices, and is faster on a CPU.
-        return plain_delta_rule(q, k, v, beta)[0]
+        return plain_delta_rule(q, k, v, beta)
     return _delta_rule(q[None], k[None], v[None], beta[None])[0].squeeze(0)
 
 
@@ -35,26 +36,37 @@ def delta_step(memory: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor) ->
     return torch.einsum("bhce,bhc->bhe", memory, q), memory
 
 
-def plain_delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """o and u; half precision is computed in float32, in which u is returned."""
+def plain_delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
+    """o; half precision is computed in float32."""
     q_, k_, v_, beta_ = _by_head(q, k, v, beta)
-    overlap = (beta_ * (k_ @ k_.mT)).tril(-1)
     # The diagonal is not read: `unitriangular` takes it as ones.
+    overlap = (beta_ * (k_ @ k_.mT)).tril(-1)
     written = torch.linalg.solve_triangular(overlap, beta_ * v_, upper=False, unitriangular=True)
-    out = (q_ @ k_.mT).tril() @ written
-    return out.transpose(-2, -3).to(q.dtype), written.transpose(-2, -3)
+    return ((q_ @ k_.mT).tril() @ written).transpose(-2, -3).to(q.dtype)
+
+
+def plain_delta_rule_kept(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """o, u and the matrices, the latter two in float32 at least."""
+    q_, k_, v_, beta_ = _by_head(q, k, v, beta)
+    scores, similar = (q_ @ k_.mT).tril(), k_ @ k_.mT
+    overlap = (beta_ * similar).tril(-1)
+    one = torch.eye(q_.shape[-2], dtype=q_.dtype, device=q_.device).expand_as(overlap)
+    # Solved for, not multiplied with: products may have a reduced precision here.
+    written = torch.linalg.solve_triangular(overlap, beta_ * v_, upper=False, unitriangular=True)
+    inverse = torch.linalg.solve_triangular(overlap, one, upper=False, unitriangular=True)
+    out = (scores @ written).transpose(-2, -3).to(q.dtype)
+    return out, written.transpose(-2, -3), torch.stack((scores, similar, inverse), -3)
 
 
 def plain_delta_rule_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor, matrices: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of q, k, v and beta."""
     q_, k_, v_, beta_ = _by_head(q, k, v, beta)
     grad_, u = grad.to(written.dtype).transpose(-2, -3), written.transpose(-2, -3)
-    similar = k_ @ k_.mT
+    scores, similar, _ = matrices.unbind(-3)
     overlap = (beta_ * similar).tril(-1)
-    by_u = (q_ @ k_.mT).tril().mT @ grad_
-    by_right = torch.linalg.solve_triangular(overlap.mT, by_u, upper=True, unitriangular=True)
+    by_right = torch.linalg.solve_triangular(overlap.mT, scores.mT @ grad_, upper=True, unitriangular=True)
     by_overlap = -(by_right @ u.mT).tril(-1)
     by_scores = (grad_ @ u.mT).tril()
     by_similar = beta_ * by_overlap
@@ -72,41 +84,45 @@ def _by_head(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Ten
 
 
 @torch.library.custom_op("mixerscope::delta_rule", mutates_args=())
-def _delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+def _delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     inputs = (q, k, v, beta)
-    o, written = body("delta_rule", inputs, plain_delta_rule, sample=few_documents(*inputs))(*inputs)
-    return o.contiguous(), written.contiguous()
+    found = body("delta_rule", inputs, plain_delta_rule_kept, sample=few_documents(*inputs))(*inputs)
+    o, written, matrices = (tensor.contiguous() for tensor in found)
+    return o, written, matrices
 
 
 @torch.library.custom_op("mixerscope::delta_rule_backward", mutates_args=())
 def _delta_rule_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor, matrices: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    inputs = (grad, q, k, v, beta, written)
+    inputs = (grad, q, k, v, beta, written, matrices)
     of_q, of_k, of_v, of_beta = body("delta_rule_backward", inputs, plain_delta_rule_backward)(*inputs)
     return of_q.contiguous(), of_k.contiguous(), of_v.contiguous(), of_beta.contiguous()
 
 
 @_delta_rule.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    return v.new_empty(v.shape), v.new_empty(v.shape, dtype=torch.promote_types(v.dtype, torch.float32))
+def _(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    models, documents, length, heads, _ = q.shape
+    kind = torch.promote_types(v.dtype, torch.float32)
+    matrices = v.new_empty(models, documents, heads, 3, length, length, dtype=kind)
+    return v.new_empty(v.shape), v.new_empty(v.shape, dtype=kind), matrices
 
 
 @_delta_rule_backward.register_fake
 def _(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor, matrices: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), beta.new_empty(beta.shape)
 
 
 def _save(ctx, inputs, output) -> None:  # noqa: ANN001
-    ctx.save_for_backward(*inputs, output[1])
-    # What was written is returned for the backward pass alone.
+    ctx.save_for_backward(*inputs, *output[1:])
+    # All but the first are returned for the backward pass alone.
     ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx, grad, grad_written):  # noqa: ANN001, ANN202
-    assert grad_written is None, "what was written is not a differentiable output"
+def _differentiate(ctx, grad, *others):  # noqa: ANN001, ANN202
+    assert all(other is None for other in others), "only o is a differentiable output"
     return _delta_rule_backward(grad, *ctx.saved_tensors)
 
 
@@ -116,5 +132,5 @@ _delta_rule.register_autograd(_differentiate, setup_context=_save)
 @_delta_rule.register_vmap
 def _(info, in_dims, *inputs):  # noqa: ANN001, ANN202
     size = info.batch_size
-    o, written = _delta_rule(*fold_stack(inputs, in_dims, size))
-    return (o.unflatten(0, (size, -1)), written.unflatten(0, (size, -1))), (0, 0)
+    found = _delta_rule(*fold_stack(inputs, in_dims, size))
+    return tuple(tensor.unflatten(0, (size, -1)) for tensor in found), (0, 0, 0)
