@@ -20,7 +20,7 @@ from mixerscope.report.charts import GREY, SERIES
 from mixerscope.results import RunResult, load_runs
 from mixerscope.sweep.best import best_runs
 
-PACK = Path(__file__).parents[1] / "reproduction" / "fig3" / "five-seeds-tf32.pack"
+PACK = Path(__file__).parents[1] / "reproduction" / "fig3" / "five-seeds-tf32-best.pack"
 WIDTHS = (16, 32, 64, 128, 256)
 # Likelihood of the original documents times 100, as printed in Figure 3 of the paper.
 PUBLISHED = {

@@ -83,3 +83,17 @@ def test_gc_removes_what_the_dead_left_and_nothing_else(cli, finished, begun, tm
     assert out.endswith("2 files, 0.0 MiB, removed\n")
     assert before - {path for path in runs.rglob("*") if path.is_file()} == {lock, half}
     assert "1 interrupted" in cli("status", "runs")[1], "its checkpoint is kept"
+
+
+def test_runs_are_packed_and_unpacked(cli, spec_file, tmp_path, refused):
+    for seed in (0, 1):
+        for rate in (1e-3, 3e-3):
+            cli("run", spec_file(), "--set", f"seed={seed}", "--set", f"train.lr={rate}", "--out", "runs")
+    code, out, _ = cli("pack", "runs", "all.pack")
+    assert (code, "4 of 4 finished runs" in out) == (0, True)
+    code, out, _ = cli("pack", "runs", "best.pack", "--best")
+    assert (code, "2 of 4 finished runs" in out) == (0, True)
+    assert "2 runs unpacked" in cli("unpack", "best.pack", "--out", "home")[1]
+    assert "is not a folder" in refused("pack", tmp_path / "nothing", "none.pack")
+    (tmp_path / "empty").mkdir()
+    assert "no finished run" in refused("pack", "empty", "none.pack")

@@ -62,6 +62,7 @@ VERBS = {
         "Name the mechanisms of finished runs again, from what was stored, with other rules if you like.",
         "mixerscope judge runs --set rules.carries=0.7",
     ),
+    "pack": ("pack:pack", "Finished runs in one file, without weights.", "mixerscope pack runs best.pack --best"),
     "unpack": ("unpack:unpack", "Run folders out of a packed file.", "mixerscope unpack figure3.pack --out runs"),
     "report": ("report:report", "One HTML page over the finished runs in a folder.", "mixerscope report runs"),
     "check": (
