@@ -14,7 +14,7 @@ from mixerscope.probing.erasure import (
     same_subspace,
     single_direction,
 )
-from mixerscope.probing.ridge import Parts
+from mixerscope.probing.ridge import Parts, moments
 
 N, D, CLASSES = 1500, 16, 4
 
@@ -35,6 +35,11 @@ def data(models=2, copies=2, noise=0.5):
     return x + noise * torch.randn(models, N, D, generator=rng(4), dtype=torch.float64) @ mixing / D**0.5, label
 
 
+def everything():
+    every = torch.ones(N, dtype=torch.bool)
+    return Parts(every, every, every)
+
+
 def parts(n=N):
     at = torch.arange(n)
     return Parts(at % 5 < 3, at % 5 == 3, at % 5 == 4)
@@ -43,7 +48,7 @@ def parts(n=N):
 def test_leace_is_that_of_the_reference_library():
     reference = pytest.importorskip("concept_erasure")
     x, label = data()
-    eraser = leace(x, label, torch.ones(N, dtype=torch.bool))
+    eraser = leace(moments(x, everything()), label, everything())
     one_hot = torch.nn.functional.one_hot(label).double()
     for k in range(len(x)):
         fitter = reference.LeaceFitter(
@@ -54,24 +59,28 @@ def test_leace_is_that_of_the_reference_library():
 
 def test_after_leace_the_label_has_no_covariance_left_and_little_is_lost():
     x, label = data()
-    eraser = leace(x, label, torch.ones(N, dtype=torch.bool))
+    eraser = leace(moments(x, everything()), label, everything())
     assert eraser.rank.tolist() == [CLASSES - 1] * 2
     after = eraser(x)
     one_hot = torch.nn.functional.one_hot(label).double()
     covariance = (after - after.mean(1, keepdim=True)).mT @ (one_hot - one_hot.mean(0)) / N
     assert covariance.abs().max() < 1e-10
     torch.testing.assert_close(eraser(after), after, rtol=1e-8, atol=1e-8)
-    assert (residual(eraser, x, label, parts()) < 1 / CLASSES + 0.08).all()
-    assert (residual(Eraser(eraser.mean, torch.zeros_like(eraser.matrix), eraser.rank), x, label, parts()) > 0.9).all()
+    assert (residual(eraser, moments(x, parts()), label, parts()) < 1 / CLASSES + 0.08).all()
+    assert (
+        residual(Eraser(eraser.mean, torch.zeros_like(eraser.matrix), eraser.rank), moments(x, parts()), label, parts())
+        > 0.9
+    ).all()
 
 
 def test_a_single_direction_leaves_what_iterated_projection_takes():
     x, label = data()
-    one, all_ = single_direction(x, label, parts()), iterated_projection(x, label, parts())
+    found = moments(x, parts())
+    one, all_ = single_direction(found, label, parts()), iterated_projection(found, label, parts())
     assert one.rank.tolist() == [1, 1]
-    assert (residual(one, x, label, parts()) > 0.6).all(), "most of the label is still there"
+    assert (residual(one, found, label, parts()) > 0.6).all(), "most of the label is still there"
     # At chance, or the most that may be taken is taken.
-    left = residual(all_, x, label, parts())
+    left = residual(all_, found, label, parts())
     assert ((left <= 1 / CLASSES + 0.1) | (all_.rank >= D // 4)).all()
     assert (all_.rank > 1).all()
     flat = all_.matrix
@@ -83,21 +92,22 @@ def test_iterated_projection_ends_at_chance():
     x = torch.randn(1, N, 24, generator=rng(2), dtype=torch.float64)
     x[..., 3] += 4.0 * label
     x[..., 7] += 2.0 * label
-    eraser = iterated_projection(x, label, parts())
-    assert residual(eraser, x, label, parts()).item() <= 0.5 + 0.05
+    eraser = iterated_projection(moments(x, parts()), label, parts())
+    assert residual(eraser, moments(x, parts()), label, parts()).item() <= 0.5 + 0.05
     assert eraser.rank.item() <= 6
 
 
 def test_random_subspaces_are_as_large_as_what_they_stand_for():
     x, label = data(models=3)
     x[..., :4] *= 3
-    like = leace(x, label, parts().fit)
+    found = moments(x, parts())
+    like = leace(found, label, parts())
     rank = random_subspace(like, rng())
     assert torch.equal(rank.rank, like.rank)
     torch.testing.assert_close(rank.matrix @ rank.matrix, rank.matrix, rtol=1e-8, atol=1e-8)
-    draws = torch.stack([random_variance(like, x, rng(seed)).variance(x) for seed in range(30)]).mean(0)
-    plain = torch.stack([random_subspace(like, rng(seed)).variance(x) for seed in range(30)]).mean(0)
-    assert ((draws - like.variance(x)).abs() <= (plain - like.variance(x)).abs() + 0.02).all()
+    draws = torch.stack([random_variance(like, found, rng(seed)).variance(found) for seed in range(30)]).mean(0)
+    plain = torch.stack([random_subspace(like, rng(seed)).variance(found) for seed in range(30)]).mean(0)
+    assert ((draws - like.variance(found)).abs() <= (plain - like.variance(found)).abs() + 0.02).all()
     again = random_subspace(like, rng())
     assert torch.equal(again.matrix, rank.matrix)
     assert not torch.equal(random_subspace(like, rng(1)).matrix, rank.matrix)

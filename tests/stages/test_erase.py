@@ -11,6 +11,7 @@ from mixerscope.planted.automata import EVERY_STATE
 from mixerscope.probing.erasure import Eraser
 from mixerscope.sites import edit
 from mixerscope.spec import RunSpec
+from mixerscope.stages import Done, Impossible
 from mixerscope.stages.erase import _erase
 from mixerscope.stages.erase_recurrence import METHOD
 from mixerscope.tasks import Parity
@@ -112,6 +113,21 @@ def test_a_model_that_knows_nothing_has_nothing_to_lose():
     leace = next(one for one in found.erased if one.method == "leace")
     assert len(leace.random_rank) == len(leace.random_variance) == SMALL["draws"]
     assert 0 <= leace.percentile <= 1
+
+
+@pytest.mark.parametrize("stage", ["probes", "erase"])
+def test_a_model_that_went_astray_costs_the_others_nothing(stage):
+    settings = {"probes": {"documents": 100}, "erase": {**SMALL, "draws": 0}}
+    spec = spec_of({stage: settings[stage]}, Parity(length=8), "gru", width=8)
+    well, astray = fresh(spec, 0), fresh(spec, 1)
+    with torch.no_grad():
+        astray.blocks[0].norm1.weight.fill_(float("nan"))
+    found = run_stage(stage, spec, [well, astray, well])
+    assert isinstance(found[1], Impossible)
+    assert "not finite" in found[1].reason
+    assert isinstance(found[0], Done)
+    assert isinstance(found[2], Done)
+    assert found[0].artifacts[0].to_bytes() == found[2].artifacts[0].to_bytes()
 
 
 def test_unknown_labels_are_refused():

@@ -37,7 +37,7 @@ def planted(n=1500, d=12, classes=3, strength=3.0):
 def test_ridge_reads_what_is_there_and_only_there():
     x, label = planted()
     parts = halves(len(label))
-    found = moments(x, parts.fit)
+    found = moments(x, parts)
     probe = fit_probes(found, {"label": label}, parts)["label"]
     assert probe.accuracy[0] < 0.42
     assert probe.accuracy[1] > 0.97
@@ -50,7 +50,7 @@ def test_every_penalty_is_the_ridge_of_the_textbook():
     x, label = planted(n=200)
     parts = halves(len(label))
     for penalty in (1e-3, 1.0, 1e3):
-        found = moments(x, parts.fit)
+        found = moments(x, parts)
         probe = fit_probes(found, {"label": label}, parts, [penalty])["label"]
         for k in range(2):
             known = x[k, parts.fit]
@@ -59,14 +59,40 @@ def test_every_penalty_is_the_ridge_of_the_textbook():
             y = torch.nn.functional.one_hot(label[parts.fit]).double()
             size = penalty * torch.linalg.eigvalsh(gram).mean()
             weight = torch.linalg.solve(gram + size * torch.eye(len(gram), dtype=z.dtype), z.T @ (y - y.mean(0)))
+            weight /= known.std(0, correction=0)[:, None]
             torch.testing.assert_close(probe.weight[k], weight, rtol=1e-8, atol=1e-10)
+
+
+def test_single_precision_tells_all_but_a_vector_in_a_thousand_alike():
+    x, label = planted(n=4000, d=48, strength=0.4)
+    x[..., :8] *= torch.logspace(-3, 3, 8, dtype=torch.float64)
+    x = (x + 20).float()
+    parts = halves(len(label))
+    single, double = (fit_probes(moments(y, parts), {"": label}, parts)[""] for y in (x, x.double()))
+    assert (single.right != double.right).double().mean() < 0.001
+    assert torch.equal(single.penalty, double.penalty)
+    assert 0.5 < double.accuracy[1] < 0.99, "neither easy nor hopeless"
+
+
+def test_what_a_map_makes_of_vectors_has_the_moments_that_it_makes_of_theirs():
+    x, label = planted(n=500)
+    parts = halves(len(label))
+    matrix = torch.randn(2, 12, 12, generator=rng(5), dtype=torch.float64)
+    matrix[..., 3] = 0
+    found, again = moments(x, parts).through(matrix), moments(x @ matrix, parts)
+    torch.testing.assert_close(found.gram, again.gram)
+    one, other = (fit_probes(each, {"": label}, parts)[""] for each in (found, again))
+    assert torch.equal(one.right, other.right)
+    torch.testing.assert_close(one.weight, matrix @ other.weight)
+    nothing = moments(x, parts).through(torch.zeros_like(matrix))
+    assert fit_probes(nothing, {"": label}, parts)[""].accuracy.tolist() == pytest.approx([1 / 3] * 2)
 
 
 def test_numbers_that_never_vary_are_no_trouble():
     x, label = planted(n=300)
     x[..., 4] = 7.0
     parts = halves(len(label))
-    probe = fit_probes(moments(x, parts.fit), {"label": label}, parts)["label"]
+    probe = fit_probes(moments(x, parts), {"label": label}, parts)["label"]
     assert probe.weight.isfinite().all()
     assert probe.accuracy[1] > 0.9
 

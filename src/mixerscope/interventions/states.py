@@ -65,6 +65,14 @@ def read_states(mixer: Mixer, x: Tensor) -> Tensor:
     return torch.stack([torch.nn.functional.pad(row, (0, size - row.shape[1])) for row in rows], 1)
 
 
+def state_after(mixer: Mixer, x: Tensor) -> Tensor:
+    """[n, s]: the state after the last position of the mixer's input x [n, t, d]."""
+    state = mixer.initial_state(x[:, 0])
+    for position in range(x.shape[1]):
+        _, state = mixer.step(x[:, position], state)
+    return _flat(state)
+
+
 def run_from_states(mixer: Mixer, x: Tensor, unedited: Tensor, positions: Tensor, value: Tensor | None) -> Tensor:
     """[n, t, d]: the mixer's output when value [n, p, s] replaces the states after positions [n, p].
 

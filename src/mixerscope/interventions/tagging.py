@@ -29,11 +29,11 @@ def demand_states(task: Any) -> StateTask:
     return task
 
 
-def chunks(members: Members, batch: Batch) -> Iterator[tuple[slice, Batch]]:
-    """Documents a few at a time, on the models' device."""
+def chunks(members: Members, batch: Batch, largest: int = LARGEST_CHUNK) -> Iterator[tuple[slice, Batch]]:
+    """Documents a few at a time, at most `largest`, on the models' device."""
     first = members.first
     assert isinstance(first, Model), "only our own models have named sites at every position"
-    size = min(LARGEST_CHUNK, max(64, batching(first, batch, LARGEST_CHUNK, len(members)).documents))
+    size = min(largest, max(64, batching(first, batch, LARGEST_CHUNK, len(members)).documents))
     device = device_of(first)
     for start in range(0, len(batch), size):
         rows = slice(start, start + size)

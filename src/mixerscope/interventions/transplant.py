@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.interventions.members import Members
-from mixerscope.interventions.states import STATE, has_step_form, read_states, run_changing_states
+from mixerscope.interventions.states import STATE, has_step_form, run_changing_states, state_after
 from mixerscope.interventions.tagging import chunks
 from mixerscope.mixers import Mixer
 from mixerscope.model import Model
@@ -41,7 +41,7 @@ def read_column(model: Model, tokens: Tensor, position: int) -> dict[str, Tensor
     found = {site: seen[site][:, position] for site in written_boundaries(model)}
     for site, given in inputs.items():
         mixer = model.layers()[int(site.split(".")[1])].mixer
-        found[site] = read_states(mixer, seen[given][:, : position + 1])[:, position]
+        found[site] = state_after(mixer, seen[given][:, : position + 1])
     return found
 
 

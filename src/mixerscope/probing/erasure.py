@@ -1,7 +1,7 @@
 """Erasing what can be read linearly: maps h -> h - (h - mean) M that take a label, or as much of something else, away.
 
-All for k models at once: vectors [k, n, d], maps [k, d, d]. After an erasure a fresh probe must be fitted: only what it
-still reads, `residual`, says whether the label is gone.
+All for k models at once, maps [k, d, d], worked out from the moments of the vectors alone. After an erasure a fresh
+probe must be fitted: only what it still reads, `residual`, says whether the label is gone.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mixerscope.probing.ridge import Parts, fit_probes, moments
+from mixerscope.probing.ridge import Moments, Parts, axes_of, fit_probes
 
 SMALLEST_CORRELATION = 0.01
 """Between whitened vectors and a label: directions below it are left alone."""
@@ -35,11 +35,16 @@ class Eraser:
         """Vectors [k, n, d] after the erasure."""
         return vectors.double() - (vectors.double() - self.mean) @ self.matrix
 
-    def variance(self, vectors: Tensor) -> Tensor:
+    def left(self, found: Moments) -> Moments:
+        """Of what the erasure leaves of the vectors whose mean it keeps."""
+        eye = torch.eye(self.matrix.shape[-1], dtype=self.matrix.dtype, device=self.matrix.device)
+        return found.through(eye - self.matrix)
+
+    def variance(self, found: Moments) -> Tensor:
         """[k] share of the vectors' variance that is taken away."""
-        centred = vectors.double() - self.mean
-        all_of_it = centred.square().sum((1, 2))
-        return torch.where(all_of_it > 0, (centred @ self.matrix).square().sum((1, 2)) / all_of_it, 0.0)
+        taken = (self.matrix.mT @ found.gram @ self.matrix).diagonal(dim1=-2, dim2=-1).sum(-1)
+        all_of_it = found.gram.diagonal(dim1=-2, dim2=-1).sum(-1)
+        return torch.where(all_of_it > 0, taken / all_of_it, 0.0)
 
 
 def projection(mean: Tensor, basis: Tensor) -> Eraser:
@@ -48,54 +53,46 @@ def projection(mean: Tensor, basis: Tensor) -> Eraser:
     return Eraser(mean, basis @ basis.mT, rank)
 
 
-def single_direction(vectors: Tensor, label: Tensor, parts: Parts) -> Eraser:
+def single_direction(found: Moments, label: Tensor, parts: Parts) -> Eraser:
     """The one direction a probe weighs most: the test of necessity that a refit shows to miss most of the label."""
-    probe = fit_probes(moments(vectors, parts.fit), {"": label}, parts)[""]
-    return projection(vectors[:, parts.fit].double().mean(1, keepdim=True), probe.directions()[..., :1])
+    return projection(found.mean, fit_probes(found, {"": label}, parts)[""].directions()[..., :1])
 
 
-def leace(vectors: Tensor, label: Tensor, fit: Tensor) -> Eraser:
+def leace(found: Moments, label: Tensor, parts: Parts) -> Eraser:
     """The smallest change after which no linear map can read the label (Belrose et al. 2023): in coordinates in which
     the vectors are white, the span of their covariance with the label is projected out."""
-    known = vectors[:, fit].double()
-    mean = known.mean(1, keepdim=True)
-    centred, free = known - mean, known.shape[1] - 1
-    one_hot = F.one_hot(label[fit]).double()
-    covariance = centred.mT @ centred / free
-    with_label = centred.mT @ (one_hot - one_hot.mean(0)) / free
-    values, axes = torch.linalg.eigh(covariance)
+    one_hot, free = F.one_hot(label[parts.fit]).double(), found.fit.shape[1] - 1
+    with_label = found.with_labels(one_hot - one_hot.mean(0)) / free
+    values, axes = found.axes
+    values = values / free
     size = values.shape[-1] * torch.finfo(values.dtype).eps
     alive = values > values[..., -1:] * size
     root = torch.where(alive, values.clamp(min=0).sqrt(), 0.0)
     inverse = torch.where(alive, 1 / root, 0.0)
     whiten = (axes * inverse.unsqueeze(-2)) @ axes.mT
     unwhiten = (axes * root.unsqueeze(-2)) @ axes.mT
-    left, sizes, _ = torch.linalg.svd(whiten @ with_label, full_matrices=False)
+    left, sizes = axes_of(whiten @ with_label)
     left = left * (sizes > SMALLEST_CORRELATION).unsqueeze(-2)
     # Vectors are rows here: the transpose of unwhiten P whiten.
-    return Eraser(mean, whiten @ left @ left.mT @ unwhiten, (sizes > SMALLEST_CORRELATION).sum(-1))
+    return Eraser(found.mean, whiten @ left @ left.mT @ unwhiten, (sizes > SMALLEST_CORRELATION).sum(-1))
 
 
-def iterated_projection(vectors: Tensor, label: Tensor, parts: Parts) -> Eraser:
+def iterated_projection(found: Moments, label: Tensor, parts: Parts) -> Eraser:
     """Iterative null-space projection (Ravfogel et al. 2020): fit, take the probe's directions out, fit again, until
     nothing is read or a quarter of the dimensions is gone."""
-    mean = vectors[:, parts.fit].double().mean(1, keepdim=True)
-    left = vectors.double() - mean
-    models, _, width = left.shape
-    basis = left.new_zeros(models, width, 0)
-    chance = chance_of(label[parts.judge])
+    models, width, _ = found.gram.shape
+    basis = found.gram.new_zeros(models, width, 0)
+    eraser, chance = projection(found.mean, basis), chance_of(label[parts.judge])
     while basis.shape[-1] < max(1, int(LARGEST_RANK * width)):
-        probe = fit_probes(moments(left, parts.fit), {"": label}, parts)[""]
+        probe = fit_probes(eraser.left(found), {"": label}, parts)[""]
         going = probe.accuracy > chance + CHANCE_MARGIN
         if not bool(going.any()):
             break
-        found = probe.directions()
-        found = found - basis @ (basis.mT @ found)
-        axes, sizes, _ = torch.linalg.svd(found, full_matrices=False)
-        new = axes * ((sizes > 1e-6) & going[:, None]).unsqueeze(-2)
-        basis = torch.cat([basis, new], -1)
-        left = left - (left @ new) @ new.mT
-    return projection(mean, basis)
+        read = probe.directions()
+        new, _ = axes_of(read - basis @ (basis.mT @ read))
+        basis = torch.cat([basis, new * going[:, None, None]], -1)
+        eraser = projection(found.mean, basis)
+    return eraser
 
 
 def random_subspace(like: Eraser, rng: torch.Generator) -> Eraser:
@@ -103,13 +100,12 @@ def random_subspace(like: Eraser, rng: torch.Generator) -> Eraser:
     return projection(like.mean, _within(like, None, like.rank, rng))
 
 
-def random_variance(like: Eraser, vectors: Tensor, rng: torch.Generator) -> Eraser:
+def random_variance(like: Eraser, found: Moments, rng: torch.Generator) -> Eraser:
     """A random subspace of the same rank that takes about the same variance away: drawn among the leading axes, as many
     of them as make the average right."""
-    centred = vectors.double() - like.mean
-    values, axes = torch.linalg.eigh(centred.mT @ centred)
+    values, axes = found.axes
     values, axes = values.flip(-1).clamp(min=0), axes.flip(-1)
-    wanted = like.variance(vectors) * values.sum(-1)
+    wanted = like.variance(found) * values.sum(-1)
     count = torch.arange(1, values.shape[-1] + 1, device=values.device)
     average = values.cumsum(-1) / count * like.rank[:, None]
     enough = (average >= wanted[:, None]).sum(-1)
@@ -125,7 +121,7 @@ def _within(like: Eraser, axes: Tensor | None, rank: Tensor, rng: torch.Generato
     drawn = torch.randn(models, width, most, generator=rng, dtype=torch.float64).to(like.matrix.device)
     if axes is not None:
         drawn = axes @ drawn
-    basis = torch.linalg.qr(drawn).Q
+    basis, _ = axes_of(drawn)
     return basis * (torch.arange(most, device=basis.device) < rank[:, None]).unsqueeze(-2)
 
 
@@ -134,9 +130,9 @@ def chance_of(label: Tensor) -> float:
     return 1 / len(label.unique())
 
 
-def residual(eraser: Eraser, vectors: Tensor, label: Tensor, parts: Parts) -> Tensor:
+def residual(eraser: Eraser, found: Moments, label: Tensor, parts: Parts) -> Tensor:
     """[k] what a fresh probe reads after the erasure."""
-    return fit_probes(moments(eraser(vectors), parts.fit), {"": label}, parts)[""].accuracy
+    return fit_probes(eraser.left(found), {"": label}, parts)[""].accuracy
 
 
 def same_subspace(one: Tensor, other: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mixerscope.probing.ridge import Moments, Parts, balanced_accuracy
+from mixerscope.probing.ridge import Moments, Parts, balanced_share
 
 PENALTY = 1e-3
 """On the squared weights, beside the mean loss."""
@@ -13,7 +13,8 @@ ROUNDS = 100
 
 def logistic_accuracy(found: Moments, label: Tensor, parts: Parts) -> Tensor:
     """[k] balanced accuracy on the vectors that judge; the sum of k losses is minimised, so each is."""
-    known, classes = found.scaled[:, parts.fit], int(label.max()) + 1
+    scale, classes = found.scale.mT.to(found.fit), int(label.max()) + 1
+    known = found.fit * scale
     models, _, width = known.shape
     target = label[parts.fit].expand(models, -1).flatten()
     weight = torch.zeros(models, width, classes, dtype=known.dtype, device=known.device, requires_grad=True)
@@ -29,4 +30,6 @@ def logistic_accuracy(found: Moments, label: Tensor, parts: Parts) -> Tensor:
 
     with torch.enable_grad():
         optimiser.step(closure)
-    return balanced_accuracy(found.scaled[:, parts.judge] @ weight.detach() + offset.detach(), label[parts.judge])
+    scores = (found.judge * scale) @ weight.detach() + offset.detach()
+    judged = label[parts.judge]
+    return balanced_share(scores.argmax(-1) == judged, judged)

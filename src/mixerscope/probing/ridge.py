@@ -1,11 +1,14 @@
 """Linear probes in closed form: ridge regression to one-hot labels.
 
-One eigendecomposition of the covariance serves every penalty, every set of labels and every control. All functions take
-vectors [k, n, d] of k models at once; labels [n] are the same for all of them.
+One pass over the vectors gives their covariance, which serves every penalty, every set of labels, every control and
+every erasure: what a linear map makes of the vectors has the covariance that the map makes of theirs. A Cholesky
+factor for each penalty is cheaper than an eigendecomposition for all of them, on a CPU and far more so on a GPU.
+All functions take vectors [k, n, d] of k models at once; labels [n] are the same for all of them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 import torch
@@ -17,6 +20,8 @@ PENALTIES = tuple(10.0**power for power in range(-3, 4))
 """Times the mean eigenvalue; which one is taken is decided on vectors that neither fit nor judge."""
 SMALLEST_SPREAD = 1e-6
 """Numbers that vary less, relative to the largest of their vector's, say nothing and are left at zero."""
+SUMMED = 1024
+"""Vectors whose products are added up in the vectors' own precision, before they are added up in double."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,9 @@ def parts_by_document(tokens: Tensor, each: int, rng: torch.Generator) -> Parts:
 
 @dataclass(frozen=True)
 class Probe:
-    """A fitted probe of k models: scores are ((x - mean) * scale) @ weight + offset."""
+    """A fitted probe of k models: scores are (x - mean) @ weight + offset."""
 
     mean: Tensor
-    """[k, 1, d]"""
-    scale: Tensor
     """[k, 1, d]"""
     weight: Tensor
     """[k, d, c]"""
@@ -60,70 +63,139 @@ class Probe:
     """[k] balanced, on these."""
 
     def scores(self, vectors: Tensor) -> Tensor:
-        return ((vectors.double() - self.mean) * self.scale) @ self.weight + self.offset
+        return (vectors.double() - self.mean) @ self.weight + self.offset
 
     def directions(self) -> Tensor:
-        """[k, d, r] orthonormal: what the probe reads, the span of the differences between its classes' weights."""
-        weight = self.scale.mT * (self.weight - self.weight.mean(-1, keepdim=True))
-        axes, sizes, _ = torch.linalg.svd(weight, full_matrices=False)
-        return axes[..., : max(1, weight.shape[-1] - 1)] * (sizes[..., :1] > 0).unsqueeze(-2)
+        """[k, d, r] orthonormal: what the probe reads, the span of the differences between its classes' weights, what
+        weighs most first."""
+        axes, _ = axes_of(self.weight - self.weight.mean(-1, keepdim=True))
+        return axes[..., : max(1, self.weight.shape[-1] - 1)]
 
 
 @dataclass(frozen=True)
 class Moments:
-    """What all probes of one site share: the vectors as they are compared, and the axes of their covariance."""
+    """What all probes of one site share."""
 
     mean: Tensor
-    scale: Tensor
-    scaled: Tensor
-    """[k, n, d], zero mean and unit spread over those that fit."""
-    values: Tensor
-    """[k, d] eigenvalues."""
-    axes: Tensor
-    """[k, d, d]"""
+    """[k, 1, d] of the vectors that fit."""
+    fit: Tensor
+    """[k, n, d] those that fit, less the mean, in the precision in which they came; the others alike."""
+    choose: Tensor
+    judge: Tensor
+    gram: Tensor
+    """[k, d, d] products of those that fit, in double precision."""
+    largest: Tensor
+    """[k, 1] spread of the number of a vector, as it came, that varies most."""
+    map: Tensor | None = None
+    """[k, d, d] what all of them go through before they are read; the products are of what comes out."""
+
+    def through(self, matrix: Tensor) -> "Moments":
+        """The same of what a linear map [k, d, d] makes of the vectors."""
+        whole = matrix if self.map is None else self.map @ matrix
+        return replace(self, gram=matrix.mT @ self.gram @ matrix, map=whole)
+
+    def mapped(self, weight: Tensor) -> Tensor:
+        """Weights [k, d, c] for what comes out of the map, as weights for what goes into it."""
+        return weight if self.map is None else self.map @ weight
+
+    def with_labels(self, columns: Tensor) -> Tensor:
+        """[k, d, c] products of what fits with columns [n, c], in double precision."""
+        found = (self.fit.mT @ columns.to(self.fit)).double()
+        return found if self.map is None else self.map.mT @ found
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """[k, d, 1] by which numbers get unit spread; 0 for those that do not vary."""
+        spread = _spread(self.gram, self.fit.shape[1])
+        return torch.where(spread > SMALLEST_SPREAD * self.largest, 1 / spread, 0.0).unsqueeze(-1)
+
+    @cached_property
+    def axes(self) -> tuple[Tensor, Tensor]:
+        """[k, d] eigenvalues of the products, ascending, and [k, d, d] their axes."""
+        return torch.linalg.eigh(self.gram)
 
 
-def moments(vectors: Tensor, fit: Tensor) -> Moments:
-    """One eigendecomposition for each model."""
-    vectors = vectors.double()
-    known = vectors[:, fit]
-    mean = known.mean(1, keepdim=True)
-    spread = known.std(1, keepdim=True, correction=0)
-    scale = torch.where(spread > SMALLEST_SPREAD * spread.amax(-1, keepdim=True), 1 / spread, 0.0)
-    scaled = (vectors - mean) * scale
-    gram = scaled[:, fit].mT @ scaled[:, fit]
-    values, axes = torch.linalg.eigh(gram)
-    return Moments(mean, scale, scaled, values.clamp(min=0), axes)
+def moments(vectors: Tensor, parts: Parts) -> Moments:
+    """One pass over the vectors, in the precision in which they come; sums of many are in double precision."""
+    fit, choose, judge = (vectors[:, mask] for mask in (parts.fit, parts.choose, parts.judge))
+    mean = fit.mean(1, keepdim=True, dtype=torch.float64)
+    near = mean.to(fit)
+    gram = vectors.new_zeros(len(vectors), vectors.shape[-1], vectors.shape[-1], dtype=torch.float64)
+    fit, choose, judge = fit - near, choose - near, judge - near
+    for some in fit.split(SUMMED if fit.dtype != torch.float64 else fit.shape[1], 1):
+        gram += some.mT @ some
+    return Moments(mean, fit, choose, judge, gram, _spread(gram, fit.shape[1]).amax(-1, keepdim=True))
+
+
+def _spread(gram: Tensor, count: int) -> Tensor:
+    return (gram.diagonal(dim1=-2, dim2=-1).clamp(min=0) / count).sqrt()
 
 
 def fit_probes(
     found: Moments, labels: Mapping[Name, Tensor], parts: Parts, penalties: Sequence[float] = PENALTIES
 ) -> dict[Name, Probe]:
     """A probe for each set of labels [n], whole numbers from 0 on; each with the penalty that suits it best."""
-    fit, probes = found.scaled[:, parts.fit], dict[Name, Probe]()
-    turned = {name: found.scaled[:, mask] @ found.axes for name, mask in (("c", parts.choose), ("j", parts.judge))}
-    unit = found.values.mean(1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
-    for name, label in labels.items():
-        classes = int(label.max()) + 1
-        one_hot = F.one_hot(label[parts.fit], classes).double()
-        offset = one_hot.mean(0)
-        right = found.axes.mT @ (fit.mT @ (one_hot - offset))  # [k, d, c]
-        tried = [right / (found.values + penalty * unit)[..., None] for penalty in penalties]
-        chosen = torch.stack(
-            [balanced_accuracy(turned["c"] @ weight + offset, label[parts.choose]) for weight in tried]
-        )
-        best = chosen.argmax(0)  # [k]
-        weight = torch.stack(tried)[best, torch.arange(len(best), device=best.device)]
-        right_ones = (turned["j"] @ weight + offset).argmax(-1) == label[parts.judge]
-        accuracy = balanced_share(right_ones.double(), label[parts.judge])
-        penalty = torch.tensor(penalties, dtype=torch.float64, device=best.device)[best]
-        probes[name] = Probe(found.mean, found.scale, found.axes @ weight, offset, penalty, right_ones, accuracy)
-    return probes
+    one_hot = {name: F.one_hot(label) for name, label in labels.items()}
+    widths = [columns.shape[1] for columns in one_hot.values()]
+    columns = torch.cat([each[parts.fit] for each in one_hot.values()], 1).double()
+    offset = columns.mean(0)
+    tried = _ridges(found, columns - offset, penalties)
+    scores = _scores(found.choose, tried, offset)
+    # [p, k, d, c] and [k, n, p, c] in the columns of each set of labels.
+    each = zip(labels.items(), tried.split(widths, -1), scores.split(widths, -1), offset.split(widths), strict=True)
+    number = torch.arange(len(found.gram), device=offset.device)
+    return {
+        name: _best(found, label, parts, penalties, weights, told.argmax(-1), mean, number)
+        for (name, label), weights, told, mean in each
+    }
 
 
-def balanced_accuracy(scores: Tensor, label: Tensor) -> Tensor:
-    """[k] mean over the classes that occur of how many of each are scored highest; scores [k, n, c], label [n]."""
-    return balanced_share((scores.argmax(-1) == label).double(), label)
+def _ridges(found: Moments, columns: Tensor, penalties: Sequence[float]) -> Tensor:
+    """[p, k, d, c] weights for the vectors, one for each penalty."""
+    scale = found.scale
+    gram, right = scale * found.gram * scale.mT, scale * found.with_labels(columns)
+    unit = gram.diagonal(dim1=-2, dim2=-1).mean(-1)
+    unit = torch.where(unit > 0, unit, 1.0)[:, None, None]
+    eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    factors = (torch.linalg.cholesky(gram + penalty * unit * eye) for penalty in penalties)
+    return torch.stack([found.mapped(scale * torch.cholesky_solve(right, factor)) for factor in factors])
+
+
+def _scores(vectors: Tensor, tried: Tensor, offset: Tensor) -> Tensor:
+    """[k, n, p, c]: all penalties and labels in one product."""
+    weights = tried.permute(1, 2, 0, 3)
+    found = vectors @ weights.flatten(2).to(vectors)
+    return found.unflatten(-1, weights.shape[2:]) + offset.to(vectors)
+
+
+def _best(
+    found: Moments,
+    label: Tensor,
+    parts: Parts,
+    penalties: Sequence[float],
+    weights: Tensor,
+    told: Tensor,
+    offset: Tensor,
+    number: Tensor,
+) -> Probe:
+    """The probe with the penalty that tells most of the choosing vectors, [k, n, p], rightly."""
+    chosen = label[parts.choose]
+    best = balanced_share((told == chosen[:, None]).mT, chosen).argmax(-1)  # [k]
+    weight = weights[best, number]
+    judged = label[parts.judge]
+    right = (found.judge @ weight.to(found.judge) + offset.to(found.judge)).argmax(-1) == judged
+    penalty = torch.tensor(penalties, dtype=torch.float64, device=best.device)[best]
+    return Probe(found.mean, weight, offset, penalty, right, balanced_share(right, judged))
+
+
+def axes_of(columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Orthonormal axes [k, d, c] of the span of a few columns [k, d, c], and their sizes [k, c], largest first; axes
+    beyond the span are zero. By the small matrix of the columns' products: that is one launch for all models."""
+    values, turn = torch.linalg.eigh(columns.mT @ columns)
+    sizes = values.flip(-1).clamp(min=0).sqrt()
+    alive = sizes > SMALLEST_SPREAD * sizes[..., :1]
+    inverse = torch.where(alive, 1 / sizes, 0.0)
+    return (columns @ turn.flip(-1)) * inverse.unsqueeze(-2), sizes * alive
 
 
 def balanced_share(right: Tensor, label: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from mixerscope.artifacts import Ablated, Artifact, Erased, Erasures
+from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.tagging import Change, demand_states, right_answers, site_vectors
 from mixerscope.interventions.transplant import held_states
@@ -25,10 +26,10 @@ from mixerscope.probing.erasure import (
     residual,
     single_direction,
 )
-from mixerscope.probing.ridge import fit_probes, moments
+from mixerscope.probing.ridge import Moments, Parts, axes_of, fit_probes, moments
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
-from mixerscope.stages.base import Done, Result, Stage, Trained
+from mixerscope.stages.base import Done, Impossible, Result, Stage, Trained
 from mixerscope.stages.erase_recurrence import METHOD, erase_inside
 from mixerscope.stages.vectors import ANSWER, Vectors, draw_vectors, label_names
 from mixerscope.tasks import UNSCORED, Batch
@@ -41,8 +42,8 @@ DIGITS = 5
 class EraseStates(Stage):
     """Which label is erased, from how many vectors it is found, and on how many documents the damage is seen."""
 
-    revision: ClassVar[int] = 2
-    """2: recurrent states too, after every step."""
+    revision: ClassVar[int] = 3
+    """2: recurrent states too, after every step. 3: random subspaces by other axes of the same draws."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Erasures,)
 
     label: str = ANSWER
@@ -74,14 +75,16 @@ class EraseStates(Stage):
         ]
         counting = _Counting(members, seen)
         erased: list[list[Erased]] = [[] for _ in models]
-        boundaries = models[0].boundaries()
-        for done, site in enumerate(boundaries):
-            x = site_vectors(members, drawn.batch, [site], drawn.positions)[site].flatten(1, 2)
-            extra = {"head": _head(models, task.answer_tokens(torch.arange(task.automaton.num_states)), x, drawn)}
-            methods = {**self._methods(x, drawn, spec.data_seed), **(extra if site == boundaries[-1] else {})}
-            for method, eraser in methods.items():
-                for own, one in zip(erased, self._measured(site, method, eraser, x, drawn, counting), strict=True):
-                    own.append(one)
+        boundaries, finite = models[0].boundaries(), torch.ones(len(models), dtype=torch.bool)
+        parts, label = drawn.parts.to(device_of(models[0])), drawn.labels[self.label].to(device_of(models[0]))
+        for done, (site, x) in enumerate(site_vectors(members, drawn.batch, boundaries, drawn.positions).items()):
+            finite &= x.isfinite().flatten(1).all(1).cpu()
+            known = _Known(moments(torch.nan_to_num(x.flatten(1, 2).double(), 0.0, 0.0, 0.0), parts), parts, label)
+            methods = self._methods(known, drawn, spec.data_seed)
+            if site == boundaries[-1]:
+                methods["head"] = _head(models, task.answer_tokens(torch.arange(task.automaton.num_states)), known)
+            for own, several in zip(erased, self._measured(site, methods, known, counting), strict=True):
+                own.extend(several)
             trained.progress(done + 1, len(boundaries) + 1)
         for site in held_states(models[0]):
             for own, one in zip(erased, self._inside(members, site, drawn, counting), strict=True):
@@ -90,6 +93,7 @@ class EraseStates(Stage):
         trained.progress(1, 1)
         lengths = tuple(longer.length for longer in sizes.values())
         chance = chance_of(drawn.labels[self.label][drawn.parts.judge])
+        documents = " ".join([drawn.batch.sha256(), *(batch.sha256() for batch in seen)])
         return [
             Done(
                 (
@@ -98,47 +102,52 @@ class EraseStates(Stage):
                         *(tuple(erased[k]), tuple(ablated[k])),
                     ),
                 ),
-                documents=" ".join([drawn.batch.sha256(), *(batch.sha256() for batch in seen)]),
+                documents=documents,
             )
-            for k in range(len(models))
+            if measurable
+            else Impossible("some activation is not finite", documents=documents)
+            for k, measurable in enumerate(finite.tolist())
         ]
 
-    def _methods(self, x: Tensor, drawn: Vectors, seed: int) -> dict[str, Eraser]:
-        parts, label = drawn.parts.to(x.device), drawn.labels[self.label].to(x.device)
+    def _methods(self, known: "_Known", drawn: Vectors, seed: int) -> dict[str, Eraser]:
+        found, parts, label = known.found, known.parts, known.label
         irrelevant = control_labels(
             drawn.batch.tokens, drawn.positions, drawn.labels[self.label], stream(seed, "irrelevant")
-        ).to(x.device)
+        ).to(label.device)
         return {
-            "single direction": single_direction(x, label, parts),
-            "leace": leace(x, label, parts.fit),
-            "iterated projection": iterated_projection(x, label, parts),
-            "irrelevant label": leace(x, irrelevant, parts.fit),
+            "single direction": single_direction(found, label, parts),
+            "leace": leace(found, label, parts),
+            "iterated projection": iterated_projection(found, label, parts),
+            "irrelevant label": leace(found, irrelevant, parts),
         }
 
     def _measured(
-        self, site: str, method: str, eraser: Eraser, x: Tensor, drawn: Vectors, counting: "_Counting"
-    ) -> list[Erased]:
-        parts, label = drawn.parts.to(x.device), drawn.labels[self.label].to(x.device)
-        before = fit_probes(moments(x, parts.fit), {"": label}, parts)[""].accuracy.tolist()
-        after = residual(eraser, x, label, parts).tolist()
-        variance = eraser.variance(x[:, parts.fit]).tolist()
-        accuracy = counting.erasing(site, eraser)
-        ranks: list[list[float]] = []
-        variances: list[list[float]] = []
-        for draw in range(self.draws if method in ("leace", "iterated projection") else 0):
-            rng = stream(draw, "random subspace", site, method)
-            ranks.append([row[0] for row in counting.erasing(site, random_subspace(eraser, rng), only_first=True)])
-            other = random_variance(eraser, x[:, parts.fit], rng)
-            variances.append([row[0] for row in counting.erasing(site, other, only_first=True)])
-        return [
-            Erased(
-                *(site, method, int(eraser.rank[k]), round(variance[k], DIGITS)),
-                *(round(before[k], DIGITS), round(after[k], DIGITS)),
-                *(accuracy[k], counting.damage(k, accuracy[k])),
-                *(tuple(row[k] for row in ranks), tuple(row[k] for row in variances)),
-            )
-            for k in range(len(x))
-        ]
+        self, site: str, methods: Mapping[str, Eraser], known: "_Known", counting: "_Counting"
+    ) -> list[list[Erased]]:
+        """By model: what each way of erasing takes, leaves and costs at a site."""
+        measured: list[list[Erased]] = [[] for _ in counting.members.models]
+        before = fit_probes(known.found, {"": known.label}, known.parts)[""].accuracy.tolist()
+        for method, eraser in methods.items():
+            after = residual(eraser, known.found, known.label, known.parts).tolist()
+            variance, rank = eraser.variance(known.found).tolist(), eraser.rank.tolist()
+            accuracy = counting.erasing(site, eraser)
+            ranks: list[list[float]] = []
+            variances: list[list[float]] = []
+            for draw in range(self.draws if method in ("leace", "iterated projection") else 0):
+                rng = stream(draw, "random subspace", site, method)
+                ranks.append([row[0] for row in counting.erasing(site, random_subspace(eraser, rng), only_first=True)])
+                other = random_variance(eraser, known.found, rng)
+                variances.append([row[0] for row in counting.erasing(site, other, only_first=True)])
+            for k, own in enumerate(measured):
+                own.append(
+                    Erased(
+                        *(site, method, rank[k], round(variance[k], DIGITS)),
+                        *(round(before[k], DIGITS), round(after[k], DIGITS)),
+                        *(accuracy[k], counting.damage(k, accuracy[k])),
+                        *(tuple(row[k] for row in ranks), tuple(row[k] for row in variances)),
+                    )
+                )
+        return measured
 
     def _inside(self, members: Members, site: str, drawn: Vectors, counting: "_Counting") -> list[Erased]:
         """The same inside a recurrence, after every step."""
@@ -152,6 +161,15 @@ class EraseStates(Stage):
             )
             for k in range(len(ranks))
         ]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The vectors of one site, and what is to be erased of them."""
+
+    found: Moments
+    parts: Parts
+    label: Tensor
 
 
 @dataclass
@@ -199,17 +217,14 @@ def _most_frequent(batch: Batch) -> float:
     return float((asked == asked.mode().values).double().mean())
 
 
-def _head(models: list[Model], answers: Tensor, x: Tensor, drawn: Vectors) -> Eraser:
+def _head(models: list[Model], answers: Tensor, known: _Known) -> Eraser:
     """What the head reads of the last site to tell the answers apart: without it only guessing is left."""
     rows: list[Tensor] = []
     for model in models:
         norm: Tensor = model.final_norm.weight.detach().double()
         seen = norm * model.token_embedding.weight.detach()[answers.unique().to(norm.device)].double()
         rows.append((seen - seen.mean(-1, keepdim=True)).mT)  # the norm takes the mean of each vector off
-    basis, sizes, _ = torch.linalg.svd(torch.stack(rows), full_matrices=False)
-    basis = basis * (sizes > 1e-9 * sizes[..., :1]).unsqueeze(-2)
-    mean = x[:, drawn.parts.fit.to(x.device)].double().mean(1, keepdim=True)
-    return projection(mean, basis)
+    return projection(known.found.mean, axes_of(torch.nan_to_num(torch.stack(rows)))[0])
 
 
 ABLATIONS: Mapping[str, Change] = {

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.states import STATE, read_states, run_changing_states
-from mixerscope.interventions.tagging import chunks
+from mixerscope.interventions.tagging import LARGEST_CHUNK, chunks
 from mixerscope.model import Model
-from mixerscope.probing.ridge import fit_probes, moments
+from mixerscope.probing.ridge import axes_of, fit_probes, moments
 from mixerscope.randomness import stream
 from mixerscope.sites import record
 from mixerscope.stages.vectors import Vectors
@@ -23,6 +23,8 @@ from mixerscope.training.objective import answer_correct
 
 SEEN = 256
 """Numbers of the random projection in which a probe looks for what is left."""
+STATE_BYTES = 1 << 30
+"""Of states, after every position, that are in memory together."""
 METHOD = "class means, every step"
 
 
@@ -75,9 +77,9 @@ def erase_inside(members: Members, site: str, drawn: Vectors, label: Tensor) -> 
     means = _over(
         members, site, drawn, lambda states, own: torch.einsum("npc,nps->cs", own.to(states), states), weights
     ).sum(1)
+    means = torch.nan_to_num(means, 0.0, 0.0, 0.0)
     mean = means.mean(1, keepdim=True)
-    axes, sizes, _ = torch.linalg.svd((means - mean).mT, full_matrices=False)
-    basis = axes[..., : classes - 1] * (sizes[..., : classes - 1] > 1e-6 * sizes[..., :1]).unsqueeze(-2)
+    basis = axes_of((means - mean).mT.double())[0][..., : classes - 1].to(means)
     inside = Inside(layer, mean[:, 0], basis)
     size = means.shape[-1]
     rng = stream(0, "projection of states", str(size))
@@ -92,8 +94,17 @@ def erase_inside(members: Members, site: str, drawn: Vectors, label: Tensor) -> 
         before, along = reads[..., : seen.shape[1]], reads[..., seen.shape[1] :] - mean @ basis
         after = before - along @ (basis.mT @ seen)
     parts, label = drawn.parts.to(reads.device), label.to(reads.device)
-    told = [fit_probes(moments(x, parts.fit), {"": label}, parts)[""].accuracy.tolist() for x in (before, after)]
+    both = [moments(torch.nan_to_num(x.double(), 0.0, 0.0, 0.0), parts) for x in (before, after)]
+    told = [fit_probes(found, {"": label}, parts)[""].accuracy.tolist() for found in both]
     return inside, told[0], told[1]
+
+
+def _documents(members: Members, layer: int, drawn: Vectors) -> int:
+    """How many, whose states after every position fit into memory together."""
+    model, length = members.first, drawn.batch.tokens.shape[1]
+    assert isinstance(model, Model), "only our own models have recurrent states that are known by name"
+    numbers = len(members) * length * model.layers()[layer].mixer.state_size(length)
+    return min(LARGEST_CHUNK, max(1, STATE_BYTES // (numbers * torch.float32.itemsize)))
 
 
 def _over(members: Members, site: str, drawn: Vectors, reduce, weights: Tensor | None, *own: Tensor) -> Tensor:  # noqa: ANN001
@@ -110,7 +121,7 @@ def _over(members: Members, site: str, drawn: Vectors, reduce, weights: Tensor |
         return reduce(states, mine, *own)
 
     with members.evaluating():
-        for rows, part in chunks(members, drawn.batch):
+        for rows, part in chunks(members, drawn.batch, _documents(members, layer, drawn)):
             at = drawn.positions[rows].to(part.tokens.device)
             mine = torch.zeros(len(at), device=at.device) if weights is None else weights[rows].to(at.device)
             again = [tensor.expand(len(members), *tensor.shape) for tensor in (part.tokens, at, mine)]

@@ -1,6 +1,6 @@
 """Where the state can be read: linear probes at every site, with what they must be compared with, as a stage."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -14,24 +14,28 @@ from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.tagging import demand_states, site_vectors
 from mixerscope.model import Model, build_model
+from mixerscope.model.backbone import MLP_RATIO
 from mixerscope.probing.controls import baselines, control_labels, shuffled
 from mixerscope.probing.logistic import logistic_accuracy
-from mixerscope.probing.ridge import Probe, balanced_share, fit_probes, moments
+from mixerscope.probing.ridge import Moments, Probe, balanced_share, fit_probes, moments
 from mixerscope.randomness import stream
 from mixerscope.sites import named_sites
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Impossible, Result, Stage, Trained
 from mixerscope.stages.vectors import ANSWER, Vectors, draw_vectors, label_names
 
-AT_ONCE = 64
-"""Sites whose vectors are in memory together: of all of them, where a model has four blocks, so that it runs once."""
+VECTOR_BYTES = 4 << 30
+"""Of sites whose vectors are in memory together: all those of one model with four blocks, so that it runs once."""
 DIGITS = 5
+LOGITS = "logits"
 SHUFFLED, CONTROL, UNTRAINED, LOGISTIC, PENALTY = "shuffled", "control", "untrained", "logistic", "penalty"
 
 
 class ProbeStates(Stage):
     """Which labels are read, where, and from how many vectors."""
 
+    revision: ClassVar[int] = 2
+    """2: products of vectors in single precision on a CPU, which may tell one vector in thousands otherwise."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Probes,)
 
     documents: PositiveInt = 5000
@@ -53,7 +57,7 @@ class ProbeStates(Stage):
 
     def chosen(self, model: Model) -> list[str]:
         """The sites that are probed."""
-        known = [name for name in named_sites(model) if name != "logits"]
+        known = [name for name in named_sites(model) if name != LOGITS]
         for site in self.sites:
             if site not in known:
                 raise UnknownName("site to probe", site, known)
@@ -67,15 +71,20 @@ class ProbeStates(Stage):
         sites, members = self.chosen(models[0]), Members(models)
         fresh = [build_model(spec.model, task.vocab_size, one.seed) for one in trained.specs]
         untrained = Members([model.to(device_of(models[0])).eval() for model in fresh])
-        labels, rows = self._labels(members, drawn), [_Rows(names, drawn) for _ in models]
-        boundaries, labels_to_read = models[0].boundaries(), _read_as(drawn, spec.data_seed)
-        for done, group in enumerate(_groups(sites)):
+        rows = [_Rows(names, drawn) for _ in models]
+        read_as = _read_as(drawn, spec.data_seed)
+        looking = _Looking(drawn, read_as, device_of(models[0]), rows)
+        boundaries, groups = models[0].boundaries(), _groups(sites, models, drawn)
+        labels: list[list[ProbedLabel]] = []
+        for done, group in enumerate(groups):
             for x in site_vectors(untrained, drawn.batch, group, drawn.positions).values():
-                _probe_untrained(x.flatten(1, 2), drawn, rows)
-            for site, x in site_vectors(members, drawn.batch, group, drawn.positions).items():
+                looking.probe_untrained(x.flatten(1, 2))
+            found = site_vectors(members, drawn.batch, [*group, *([] if labels else [LOGITS])], drawn.positions)
+            labels = labels or _labels(drawn, drawn.right(found.pop(LOGITS)))
+            for site, x in found.items():
                 crosscheck = self.logistic and site in boundaries
-                _probe(x.flatten(1, 2), labels_to_read, drawn, rows, crosscheck)
-            trained.progress(done + 1, -(-len(sites) // AT_ONCE))
+                looking.probe(x.flatten(1, 2), crosscheck)
+            trained.progress(done + 1, len(groups))
         inside = tuple(site for site in boundaries if site in sites)
         return [
             Done((own.table(tuple(sites), inside, said),), documents=drawn.batch.sha256())
@@ -84,19 +93,21 @@ class ProbeStates(Stage):
             for own, said in zip(rows, labels, strict=True)
         ]
 
-    def _labels(self, members: Members, drawn: Vectors) -> list[list[ProbedLabel]]:
-        """By member: what there is to be read, and what is had of it without a probe."""
-        right, found = drawn.right(members), [list[ProbedLabel]() for _ in members.models]
-        for positions, scored in _subsets(drawn):
-            own = drawn.ceiling(right, scored)
-            for name, label in drawn.labels.items():
-                rules = baselines(drawn.batch.tokens, drawn.positions, label, drawn.parts, scored)
-                judged = int((drawn.parts.judge & scored).sum())
-                for index, ceiling in enumerate(own):
-                    most = ceiling if name == ANSWER else 1.0
-                    said = ProbedLabel(name, positions, int(label.max()) + 1, **rules, ceiling=most, judged=judged)
-                    found[index].append(said)
-        return found
+
+def _labels(drawn: Vectors, right: Tensor) -> list[list[ProbedLabel]]:
+    """By member: what there is to be read, and what is had of it without a probe, given [k, m] what is answered
+    rightly."""
+    found = [list[ProbedLabel]() for _ in right]
+    for positions, scored in _subsets(drawn):
+        own = drawn.ceiling(right, scored)
+        for name, label in drawn.labels.items():
+            rules = baselines(drawn.batch.tokens, drawn.positions, label, drawn.parts, scored)
+            judged = int((drawn.parts.judge & scored).sum())
+            for index, ceiling in enumerate(own):
+                most = ceiling if name == ANSWER else 1.0
+                said = ProbedLabel(name, positions, int(label.max()) + 1, **rules, ceiling=most, judged=judged)
+                found[index].append(said)
+    return found
 
 
 def _subsets(drawn: Vectors) -> list[tuple[str, Tensor]]:
@@ -105,8 +116,12 @@ def _subsets(drawn: Vectors) -> list[tuple[str, Tensor]]:
     return [("every", every)] if bool(drawn.hard.all()) or not some else [("every", every), ("hard", drawn.hard)]
 
 
-def _groups(sites: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (sites[start : start + AT_ONCE] for start in range(0, len(sites), AT_ONCE))
+def _groups(sites: Sequence[str], models: Sequence[Model], drawn: Vectors) -> list[Sequence[str]]:
+    """Sites whose vectors, none wider than an MLP's, fit into memory together."""
+    width = MLP_RATIO * models[0].spec.width
+    each = len(models) * drawn.positions.numel() * width * torch.float32.itemsize
+    size = max(1, VECTOR_BYTES // each)
+    return [sites[start : start + size] for start in range(0, len(sites), size)]
 
 
 class _Rows:
@@ -146,46 +161,49 @@ def _read_as(drawn: Vectors, seed: int) -> dict[tuple[str, str], Tensor]:
     return found
 
 
-def _probe_untrained(x: Tensor, drawn: Vectors, rows: list[_Rows]) -> None:
-    """The labels read at one site of networks nobody trained, [k, m, d]."""
-    labels, parts = _on(x, {(UNTRAINED, name): label for name, label in drawn.labels.items()}), drawn.parts.to(x.device)
-    _note(fit_probes(moments(x, parts.fit), labels, parts), labels, drawn, rows)
+class _Looking:
+    """Fits the probes of one site after another and writes down what they tell."""
 
+    def __init__(
+        self, drawn: Vectors, read_as: dict[tuple[str, str], Tensor], device: torch.device, rows: list[_Rows]
+    ) -> None:
+        self.names, self.rows, self.parts = list(drawn.labels), rows, drawn.parts.to(device)
+        self.read_as = {key: label.to(device) for key, label in read_as.items()}
+        judged = {positions: scored[drawn.parts.judge] for positions, scored in _subsets(drawn)}
+        self.subsets = {positions: scored.to(device) for positions, scored in judged.items()}
 
-def _probe(
-    x: Tensor, read_as: dict[tuple[str, str], Tensor], drawn: Vectors, rows: list[_Rows], crosscheck: bool
-) -> None:
-    """Fits all probes of one site for all models, [k, m, d]."""
-    for own, one in zip(rows, x, strict=True):
-        own.finite = own.finite and bool(one.isfinite().all())
-    labels, parts = _on(x, read_as), drawn.parts.to(x.device)
-    found = moments(torch.nan_to_num(x, 0.0, 0.0, 0.0), parts.fit)
-    probes = fit_probes(found, labels, parts)
-    _note(probes, labels, drawn, rows)
-    for positions, _ in _subsets(drawn):
-        for name in drawn.labels:
-            checks: list[float | None] = [None] * len(rows)
-            if crosscheck and name == ANSWER and positions == "every":
-                checks = [*logistic_accuracy(found, labels["accuracy", name], parts).tolist()]
-            chosen = probes["accuracy", name].penalty.tolist()
-            for own, check, penalty in zip(rows, checks, chosen, strict=True):
-                own.add(LOGISTIC, name, positions, check)
-                own.add(PENALTY, name, positions, penalty)
+    def probe_untrained(self, x: Tensor) -> None:
+        """The labels read at one site of networks nobody trained, [k, m, d]."""
+        labels = {(UNTRAINED, name): self.read_as["accuracy", name] for name in self.names}
+        self._note(fit_probes(self._moments(x), labels, self.parts), labels)
 
+    def probe(self, x: Tensor, crosscheck: bool) -> None:
+        """All probes of one site of the trained models, [k, m, d]."""
+        for own, finite in zip(self.rows, x.isfinite().flatten(1).all(1).tolist(), strict=True):
+            own.finite = own.finite and finite
+        found = self._moments(x)
+        probes = fit_probes(found, self.read_as, self.parts)
+        self._note(probes, self.read_as)
+        checks: list[float | None] = [None] * len(self.rows)
+        if crosscheck and ANSWER in self.names:
+            checks = [*logistic_accuracy(found, self.read_as["accuracy", ANSWER], self.parts).tolist()]
+        for positions in self.subsets:
+            for name in self.names:
+                checked = name == ANSWER and positions == "every"
+                chosen = probes["accuracy", name].penalty.tolist()
+                for own, check, penalty in zip(self.rows, checks, chosen, strict=True):
+                    own.add(LOGISTIC, name, positions, check if checked else None)
+                    own.add(PENALTY, name, positions, penalty)
 
-def _note(
-    probes: dict[tuple[str, str], Probe], labels: dict[tuple[str, str], Tensor], drawn: Vectors, rows: list[_Rows]
-) -> None:
-    """Writes down how well each probe tells its labels, over each set of positions."""
-    judge = drawn.parts.judge
-    for positions, scored in _subsets(drawn):
-        here = scored[judge].to(next(iter(labels.values())).device)
-        for (kind, name), probe in probes.items():
-            judged = labels[kind, name][judge.to(here.device)][here]
-            shares = balanced_share(probe.right[:, here].double(), judged).tolist()
-            for own, share in zip(rows, shares, strict=True):
-                own.add(kind, name, positions, share)
+    def _moments(self, x: Tensor) -> Moments:
+        # In double precision where that is quick, and where single precision may mean fewer digits.
+        return moments(torch.nan_to_num(x if x.device.type == "cpu" else x.double(), 0.0, 0.0, 0.0), self.parts)
 
-
-def _on(x: Tensor, labels: dict[tuple[str, str], Tensor]) -> dict[tuple[str, str], Tensor]:
-    return {key: label.to(x.device) for key, label in labels.items()}
+    def _note(self, probes: dict[tuple[str, str], Probe], labels: dict[tuple[str, str], Tensor]) -> None:
+        """How well each probe tells its labels, over each set of positions."""
+        for positions, here in self.subsets.items():
+            for (kind, name), probe in probes.items():
+                judged = labels[kind, name][self.parts.judge][here]
+                shares = balanced_share(probe.right[:, here], judged).tolist()
+                for own, share in zip(self.rows, shares, strict=True):
+                    own.add(kind, name, positions, share)

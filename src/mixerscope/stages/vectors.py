@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from mixerscope.errors import UnknownName
-from mixerscope.interventions.members import Members
-from mixerscope.interventions.tagging import right_answers
 from mixerscope.probing.ridge import Parts, balanced_share, parts_by_document
 from mixerscope.randomness import stream
 from mixerscope.tasks import UNSCORED, Batch, StateTask
+from mixerscope.training.objective import answer_correct
 
 ANSWER = "answer"
 """The label that the task asks for."""
@@ -33,10 +32,11 @@ class Vectors:
     parts: Parts
     """Only positions that are asked about are in any."""
 
-    def right(self, members: Members) -> Tensor:
-        """[k, m] whether each model answers rightly there."""
-        found = right_answers(members, self.batch)
-        return found.gather(2, self.positions.expand(len(found), *self.positions.shape)).flatten(1)
+    def right(self, logits: Tensor) -> Tensor:
+        """[k, m] whether answers are right, by the logits [k, n, p, v] at these positions; where nothing is asked, no
+        answer is."""
+        targets = self.batch.targets.gather(1, self.positions).to(logits.device).expand(logits.shape[:-1])
+        return (answer_correct(logits, targets.clamp(min=0)) & (targets >= 0)).flatten(1).cpu()
 
     def ceiling(self, right: Tensor, scored: Tensor) -> list[float]:
         """Balanced accuracy of the models' own answers, on the judging vectors where `scored` [m] holds."""
