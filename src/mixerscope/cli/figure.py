@@ -11,7 +11,7 @@ def figure(name: str, folder: Path, /, *, preset: str | None = None) -> int:
     Parameters
     ----------
     name
-        fig1, fig3, fig4a and so on, table-params, or `all` that have runs.
+        fig1, fig3, fig4a and so on, table-params, task-flip, or `all` that have runs.
     folder
         Where `mixerscope reproduce` keeps results; the drawing goes into the figure's own folder there.
     preset
@@ -20,7 +20,14 @@ def figure(name: str, folder: Path, /, *, preset: str | None = None) -> int:
     """
     from mixerscope.experiments.paper.render import kept_figures, load_results, write_figure
     from mixerscope.experiments.paper.sweeps import load_figure
+    from mixerscope.experiments.task_flip.study import NAME
 
+    if name == NAME or (name == "all" and (folder / NAME).is_dir()):
+        from mixerscope.experiments.task_flip.render import write_study
+
+        results().print(f"{NAME} is in {write_study(folder)}", markup=False, soft_wrap=True)
+        if name == NAME:
+            return 0
     figures = [load_figure(name)] if name != "all" else []
     found = load_results(folder, preset) if name == "all" or figures[0].parts else None
     if found is not None and not figures:

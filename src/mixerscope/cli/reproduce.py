@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from mixerscope.cli.console import plain_table, results
+from mixerscope.cli.reproduce_states import reproduce_states
 from mixerscope.errors import FINE, UserError
 
 if TYPE_CHECKING:
     from mixerscope.experiments.paper.sweeps import Choice, Figure
+    from mixerscope.experiments.task_flip.study import Asked
     from mixerscope.sweep.call import Call
 
-ALL, CLAIMS, PAGE = "all", "claims", "page"
+ALL, CLAIMS, PAGE, STATES = "all", "claims", "page", "task-flip"
 
 
 def reproduce(
@@ -43,7 +45,7 @@ def reproduce(
     ----------
     name
         fig1, fig3, fig4a and so on, table-params, or `all`; `claims` says what became of the paper's sentences, `page`
-        writes one page over all that is kept.
+        writes one page over all that is kept; `task-flip` is the study of tracked states.
     preset
         `clean`: rate chosen and results measured on different documents, proven verdicts, three seeds. `paper`: as
         published.
@@ -87,6 +89,10 @@ def reproduce(
     kept = results_ or Path("reproduction-toy" if toy else "reproduction")
     if name in (CLAIMS, PAGE):
         return _say_claims(kept) if name == CLAIMS else _write_page(kept)
+    if name == STATES:
+        asked, own = _asked(toy, widths, seeds, only, set_), out or Path("runs") / (f"{STATES}-toy" if toy else STATES)
+        call = Call(out=own, device=device, compile=compile_, stop_after=stop_after, largest=largest, dry_run=dry_run)
+        return reproduce_states(asked, call, kept, collect, write_sweep, _command())
     choice = _choice(preset, toy, widths, seeds, only, set_)
     figures = [load_figure(each) for each in ([name] if name != ALL else figure_names())]
     figures = [figure for figure in figures if name != ALL or not figure.apart]
@@ -111,6 +117,16 @@ def _choice(
         raise UserError(f"--widths takes numbers with commas between them, such as 32,64, got {widths!r}")
     parts = tuple(word.strip() for word in (only or "").split(",") if word.strip())
     return Choice(preset, toy, tuple(map(int, listed)), seeds, parts, typed_settings(words))
+
+
+def _asked(toy: bool, widths: str | None, seeds: int | None, only: str | None, words: list[str] | None) -> "Asked":
+    from mixerscope.experiments.task_flip.study import Asked
+    from mixerscope.spec.reading import typed_settings
+
+    if widths is not None:
+        raise UserError(f"{STATES} has one width; leave --widths out, or set another with --set model.width=64")
+    parts = tuple(word.strip() for word in (only or "").split(",") if word.strip())
+    return Asked(toy, parts, seeds, typed_settings(words))
 
 
 def _usual_folder(figures: "list[Figure]", toy: bool) -> Path:

@@ -1,0 +1,107 @@
+"""How well a number that is known early tells which models do well later: areas under ROC curves, with intervals over
+cohorts, whose members are more alike than models of different ones."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from mixerscope.randomness import stream
+
+DRAWS = 2000
+"""Of cohorts, or of seeds, with replacement."""
+LEVEL = 0.95
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Area:
+    """Area under the ROC curve: how often, of two models that differ in what came of them, the better one has the
+    higher score; ties count half."""
+
+    value: float
+    low: float | None
+    """95 % of resampled cohorts; None where too few of these have models to compare."""
+    high: float | None
+    pairs: int
+    """Of models that were compared."""
+
+
+def area(
+    scores: Sequence[float], good: Sequence[bool], cohorts: Sequence[str], within: Sequence[str] | None = None
+) -> Area | None:
+    """The area, over all pairs, or over those alone that share their `within`; None where no two can be compared."""
+    score = torch.tensor(list(scores), dtype=torch.float64)
+    better = torch.tensor(list(good), dtype=torch.bool)
+    compared = better[:, None] & ~better[None]
+    if within is not None:
+        group = _numbered(within)
+        compared &= group[:, None] == group[None]
+    if not bool(compared.any()):
+        return None
+    wins = ((score[:, None] > score[None]).double() + 0.5 * (score[:, None] == score[None])) * compared
+    own = torch.nn.functional.one_hot(_numbered(cohorts)).double()  # [n, c]
+    # By pairs of cohorts: resampling cohorts is weighing these.
+    won, asked = own.T @ wins @ own, own.T @ compared.double() @ own
+    drawn = _times_drawn(own.shape[1])
+    values = torch.einsum("bi,ij,bj->b", drawn, won, drawn) / torch.einsum("bi,ij,bj->b", drawn, asked, drawn)
+    low, high = _ends(values[values.isfinite()])
+    return Area((wins.sum() / compared.sum()).item(), low, high, int(compared.sum()))
+
+
+def _numbered(names: Sequence[str]) -> Tensor:
+    known = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return torch.tensor([known[name] for name in names])
+
+
+def _times_drawn(count: int) -> Tensor:
+    """[b, c] how often each of `count` is drawn."""
+    drawn = torch.randint(count, (DRAWS, count), generator=stream(0, "cohorts"))
+    return torch.nn.functional.one_hot(drawn, count).sum(1).double()
+
+
+def _ends(values: Tensor, draws: int = DRAWS) -> tuple[float | None, float | None]:
+    if len(values) < draws / 2:
+        return None, None
+    tail = (1 - LEVEL) / 2
+    low, high = torch.quantile(values, torch.tensor([tail, 1 - tail], dtype=values.dtype)).tolist()
+    return low, high
+
+
+def left_out_means(values: Sequence[float], groups: Sequence[str], cohorts: Sequence[str]) -> list[float]:
+    """For each model the mean over those of its group that are in other cohorts; over all others where none are. What
+    a group alone foretells, without having seen the cohort."""
+    found: list[float] = []
+    for group, cohort in zip(groups, cohorts, strict=True):
+        others = [value for value, own in zip(values, cohorts, strict=True) if own != cohort]
+        alike = [
+            value for value, its, own in zip(values, groups, cohorts, strict=True) if its == group and own != cohort
+        ]
+        chosen = alike or others
+        found.append(sum(chosen) / len(chosen) if chosen else 0.5)
+    return found
+
+
+def resampled(
+    groups: Mapping[Key, Sequence[Item]],
+    statistic: Callable[[Mapping[Key, Sequence[Item]]], float | None],
+    draws: int = DRAWS,
+) -> tuple[float | None, float | None]:
+    """Ends of 95 % of what a statistic gives when each group is drawn again from its own items; None where there is a
+    group with one item, or none: a seed does not tell how seeds differ."""
+    if any(len(items) < 2 for items in groups.values()):
+        return None, None
+    rng = stream(0, "seeds")
+    values: list[float] = []
+    for _ in range(draws):
+        again = {
+            key: [items[i] for i in torch.randint(len(items), (len(items),), generator=rng).tolist()]
+            for key, items in groups.items()
+        }
+        value = statistic(again)
+        if value is not None:
+            values.append(value)
+    return _ends(torch.tensor(values, dtype=torch.float64), draws)

@@ -1,0 +1,1 @@
+"""Where the state lives, whether it is used, and what that foretells: five architectures on three tasks."""

@@ -1,0 +1,158 @@
+"""Numbers that the claims are tested with, of the models of each cell that passed the gate."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from mixerscope.analysis.prediction import resampled
+from mixerscope.analysis.readability import flip, grouping, profile
+from mixerscope.experiments.task_flip.models import Cell, Erasure, Model
+from mixerscope.experiments.task_flip.study import BRACKETS, PARITY, TRANSFORMER
+
+LAYERS = 4
+REFITTED = ("leace", "iterated projection")
+"""Erasures that go on until a fresh probe should read nothing."""
+DRAWS = 500
+Key = TypeVar("Key")
+Name = tuple[str, str]
+"""Task and architecture."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The models of every cell."""
+
+    models: Mapping[Cell, Sequence[Model]]
+
+    def of(self, task: str, architecture: str, layers: int = LAYERS) -> Sequence[Model]:
+        return self.models.get((task, architecture, layers), ())
+
+    def curves(self, task: str, architecture: str, layers: int = LAYERS) -> list[list[float]]:
+        """Readability of the answer over the boundaries, a curve a seed."""
+        return [model.curve for model in self.of(task, architecture, layers) if model.curve is not None]
+
+    def fewest(self, names: Sequence[Name]) -> int:
+        """Curves of the cell that has fewest."""
+        return min((len(self.curves(*name)) for name in names), default=0)
+
+    def mean_curve(self, task: str, architecture: str) -> list[float] | None:
+        curves = self.curves(task, architecture)
+        return [statistics.fmean(values) for values in zip(*curves, strict=True)] if curves else None
+
+    def interval(
+        self, names: Sequence[Name], statistic: "Callable[[Cells], float | None]"
+    ) -> tuple[float | None, float | None]:
+        """Of a statistic of some cells, over seeds."""
+        own = {(*name, LAYERS): self.of(*name) for name in names}
+        return resampled(own, lambda again: statistic(Cells(again)), DRAWS)
+
+    @staticmethod
+    def interval_of(
+        numbers: Mapping[Key, Sequence[float]], statistic: Callable[[Mapping[Key, Sequence[float]]], float]
+    ) -> tuple[float | None, float | None]:
+        """The same of numbers, one a seed."""
+        return resampled(numbers, statistic, DRAWS)
+
+
+def lateness(cells: Cells, task: str, architecture: str) -> float | None:
+    """Mean over seeds of the depth at which readability is gained."""
+    found = [one.lateness for one in map(profile, cells.curves(task, architecture)) if one.lateness is not None]
+    return statistics.fmean(found) if found else None
+
+
+def flip_of(cells: Cells, others: Sequence[str]) -> float | None:
+    """Mean of the flip over recurrent architectures; None where some curve never rises."""
+    found: list[float] = []
+    attention = lateness(cells, PARITY, TRANSFORMER), lateness(cells, BRACKETS, TRANSFORMER)
+    for name in others:
+        recurrent = lateness(cells, PARITY, name), lateness(cells, BRACKETS, name)
+        if None in recurrent or None in attention:
+            return None
+        found.append(flip(recurrent, attention))  # type: ignore[arg-type]
+    return statistics.fmean(found)
+
+
+def grouping_of(cells: Cells, task: str, architectures: Sequence[str]) -> float | None:
+    """Mean over architectures of how much nearer parity's curve a task's is than brackets'; above 0 it is nearer."""
+    found: list[float] = []
+    for name in architectures:
+        asked, parity, brackets = (cells.mean_curve(each, name) for each in (task, PARITY, BRACKETS))
+        if asked is None or parity is None or brackets is None:
+            return None
+        found.append(grouping(asked, parity, brackets))
+    return statistics.fmean(found) if found else None
+
+
+def inner(model: Model, method: str) -> list[Erasure]:
+    """Erasures at boundaries with a block before and behind them: at the first there is but the token, and behind the
+    last the head reads what is there, whatever came before."""
+    last = model.cell[2]
+    return [one for one in model.erasures if one.method == method and 0 < one.boundary < last]
+
+
+def damages(models: Sequence[Model], method: str | None, longer: bool = False) -> list[float]:
+    """A number a model: the damage at the inner boundary that reads best. Without a method, by erasures of which a
+    refit says that they took the label, the milder of them; at the training length, beyond that of random subspaces."""
+    found: list[float] = []
+    for model in models:
+        if method is not None:
+            known = [one for one in inner(model, method) if one.damage is not None]
+        else:
+            known = [one for way in REFITTED for one in inner(model, way) if one.speaks]
+        values = [(one.before, value) for one in known if (value := _damage(one, method is None, longer)) is not None]
+        if values:
+            best = max(before for before, _ in values)
+            found.append(min(value for before, value in values if before == best))
+    return found
+
+
+def residuals(models: Sequence[Model], method: str) -> list[float]:
+    """What a fresh probe reads after an erasure at the inner boundary that reads best, a number a model."""
+    known = [inner(model, method) for model in models]
+    return [max(own, key=lambda one: one.before).residual for own in known if own]
+
+
+def _damage(one: Erasure, beyond: bool, longer: bool) -> float | None:
+    if longer:
+        return one.longer
+    if not beyond:
+        return one.damage
+    return None if one.damage is None or one.controls is None else one.damage - one.controls
+
+
+def differing_boundaries(models: Sequence[Model]) -> list[bool]:
+    """A flag a model: whether the inner boundary that reads best is another than that where iterated projection hurts
+    most."""
+    found: list[bool] = []
+    for model in models:
+        known = [one for one in inner(model, "iterated projection") if one.damage is not None]
+        if len(known) > 1 and max(one.damage or 0.0 for one in known) > 0:
+            reads = max(known, key=lambda one: (one.before, one.boundary))
+            hurts = max(known, key=lambda one: (one.damage or 0.0, one.boundary))
+            found.append(reads.boundary != hurts.boundary)
+    return found
+
+
+def rank_agreement(models: Sequence[Model]) -> list[float]:
+    """Rank correlation, a number a model, of readability and damage by iterated projection over all boundaries."""
+    found: list[float] = []
+    for model in models:
+        known = [one for one in model.erasures if one.method == "iterated projection" and one.damage is not None]
+        if len(known) > 2:
+            value = rank_correlation([one.before for one in known], [one.damage or 0.0 for one in known])
+            if value is not None:
+                found.append(value)
+    return found
+
+
+def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Spearman's; None where all numbers of one are the same."""
+    first, second = _ranks(one), _ranks(other)
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        return None
+    return statistics.correlation(first, second)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    return [sum(other < value for other in values) + sum(other == value for other in values) / 2 for value in values]

@@ -1,0 +1,148 @@
+"""The study's models as its claims see them: one object a model, those that learned, and the best rate of each seed."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import polars as pl
+
+GATE = 0.99
+"""Accuracy at the training length that a model must have for anything to be said of how it does it."""
+FOUR = 4
+"""Lengths of training: how long the documents are that verdicts are to foretell."""
+Cell = tuple[str, str, int]
+"""Task, architecture, blocks."""
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """One way of erasing at one boundary, at the training length and at the next longer one."""
+
+    boundary: int
+    method: str
+    before: float
+    residual: float
+    speaks: bool
+    damage: float | None
+    longer: float | None
+    """Damage in longer documents."""
+    controls: float | None
+    """Damage by random subspaces of the same variance."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model."""
+
+    run_id: str
+    cell: Cell
+    lr: float
+    seed: int
+    dev_accuracy: float | None
+    verdict: str | None
+    tests: dict[str, float | None]
+    accuracy: dict[int, float]
+    """Over all questions, by length in lengths of training."""
+    last: dict[int, float]
+    """Of the last question."""
+    guessing: dict[int, float]
+    curves: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    """Label and positions to readability at the boundaries; those where it has no meaning are absent."""
+    erasures: list[Erasure] = field(default_factory=list)
+
+    @property
+    def cohort(self) -> str:
+        return ", ".join(map(str, self.cell))
+
+    @property
+    def passed(self) -> bool:
+        return self.accuracy.get(1, 0.0) >= GATE
+
+    @property
+    def curve(self) -> list[float] | None:
+        """Readability of the answer at the boundaries, over every position."""
+        return self.curves.get(("answer", "every"))
+
+    def holds(self, times: int = FOUR) -> bool | None:
+        """Whether the last answer of longer documents is nearer right than guessed; None where not measured."""
+        if times not in self.last:
+            return None
+        return self.last[times] >= (1 + self.guessing[times]) / 2
+
+
+def models_of(tables: dict[str, pl.DataFrame]) -> list[Model]:
+    """All of them."""
+    lengths, curves, erasures = (_by_run(tables[name]) for name in ("lengths", "probes", "erasures"))
+    found: list[Model] = []
+    for row in tables["models"].iter_rows(named=True):
+        own = lengths.get(row["run_id"], [])
+        found.append(
+            Model(
+                *(row["run_id"], (row["task"], row["architecture"], row["layers"]), row["lr"], row["seed"]),
+                *(row["dev_accuracy"], row["verdict"], json.loads(row["tests"] or "{}")),
+                accuracy={one["times"]: one["accuracy"] for one in own},
+                last={one["times"]: one["last"] for one in own},
+                guessing={one["times"]: one["guessing"] for one in own},
+                curves=_curves(curves.get(row["run_id"], [])),
+                erasures=_erasures(erasures.get(row["run_id"], [])),
+            )
+        )
+    return found
+
+
+def _by_run(table: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:
+    rows = table.sort("run_id", maintain_order=True).iter_rows(named=True)
+    return {run_id: list(own) for run_id, own in groupby(rows, key=lambda row: row["run_id"])}
+
+
+def _curves(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str], list[float]]:
+    found: dict[tuple[str, str], dict[int, float | None]] = {}
+    for row in rows:
+        if row["boundary"] is not None:
+            found.setdefault((row["label"], row["positions"]), {})[row["boundary"]] = row["readability"]
+    whole: dict[tuple[str, str], list[float]] = {}
+    for key, by_boundary in found.items():
+        values = [value for _, value in sorted(by_boundary.items()) if value is not None]
+        if len(values) == len(by_boundary):
+            whole[key] = values
+    return whole
+
+
+def _erasures(rows: Iterable[dict[str, Any]]) -> list[Erasure]:
+    found: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["boundary"] is not None:
+            found.setdefault((row["boundary"], row["method"]), []).append(row)
+    whole: list[Erasure] = []
+    for (boundary, method), own in sorted(found.items()):
+        short, *longer = sorted(own, key=lambda row: row["length"])
+        whole.append(
+            Erasure(
+                *(boundary, method, short["before"], short["residual"], short["speaks"], short["damage"]),
+                longer=longer[0]["damage"] if longer else None,
+                controls=_damage(short, short["random_variance"]),
+            )
+        )
+    return whole
+
+
+def _damage(row: dict[str, Any], accuracy: float | None) -> float | None:
+    """As that of an erasure, where it has one."""
+    if accuracy is None or row["damage"] is None:
+        return None
+    return (row["clean"] - accuracy) / (row["clean"] - row["guessing"])
+
+
+def best_of_seeds(models: Iterable[Model]) -> dict[Cell, list[Model]]:
+    """Of each cell and seed the model with the best rate, on dev documents; then those of them that passed the gate."""
+    best: dict[tuple[Cell, int], Model] = {}
+    for model in sorted(models, key=lambda one: (-(one.dev_accuracy or 0.0), one.lr)):
+        best.setdefault((model.cell, model.seed), model)
+    found: dict[Cell, list[Model]] = {}
+    for (cell, _), model in sorted(best.items()):
+        own = found.setdefault(cell, [])
+        if model.passed:
+            own.append(model)
+    return found

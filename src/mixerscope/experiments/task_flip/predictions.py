@@ -1,0 +1,70 @@
+"""What a verdict at the training length foretells of documents four times as long, beside what else could foretell it.
+
+Over all models that passed the gate, whatever their rate. A model holds where its last answer in the longer documents
+is nearer right than guessed. Verdicts are ordered: carried, undetermined, all others.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mixerscope.analysis.prediction import Area, area, left_out_means
+from mixerscope.experiments.task_flip.models import FOUR, Model
+
+CARRIED, UNDETERMINED = "carried", "undetermined"
+VERDICT = "verdict"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """How well one thing foretells the outcome."""
+
+    by: str
+    overall: Area | None
+    within: Area | None
+    """Over pairs of models of one architecture."""
+    models: int
+
+
+def verdict_score(model: Model) -> float:
+    return {CARRIED: 1.0, UNDETERMINED: 0.5}.get(model.verdict or UNDETERMINED, 0.0)
+
+
+def best_read(model: Model) -> float:
+    """Readability at the boundary that reads best; nothing where it could not be measured."""
+    return max(model.curve or [0.0])
+
+
+PREDICTORS: dict[str, Callable[[Model], float]] = {
+    VERDICT: verdict_score,
+    "accuracy at the training length": lambda model: model.accuracy[1],
+    "readability": best_read,
+}
+
+
+def asked(models: Sequence[Model]) -> list[Model]:
+    """Those that passed the gate, and were measured in longer documents."""
+    return [model for model in models if model.passed and model.holds(FOUR) is not None and model.verdict is not None]
+
+
+def predictions(models: Sequence[Model]) -> list[Predicted]:
+    """Every predictor, the verdict first; architecture and task alone by what became of other cohorts of theirs."""
+    known = asked(models)
+    good = [bool(model.holds(FOUR)) for model in known]
+    cohorts = [model.cohort for model in known]
+    tasks, architectures = [model.cell[0] for model in known], [model.cell[1] for model in known]
+    scores = {name: [of(model) for model in known] for name, of in PREDICTORS.items()}
+    for name, groups in (("architecture alone", architectures), ("task alone", tasks)):
+        scores[name] = left_out_means([float(one) for one in good], groups, cohorts)
+    return [
+        Predicted(name, area(values, good, cohorts), area(values, good, cohorts, within=architectures), len(known))
+        for name, values in scores.items()
+    ]
+
+
+def by_verdict(models: Sequence[Model]) -> dict[str, tuple[int, int]]:
+    """Verdict to how many models have it, and how many of these hold."""
+    found: dict[str, tuple[int, int]] = {}
+    for model in asked(models):
+        count, held = found.get(model.verdict or UNDETERMINED, (0, 0))
+        found[model.verdict or UNDETERMINED] = count + 1, held + bool(model.holds(FOUR))
+    return found

@@ -1,0 +1,148 @@
+"""What is written of the study: tables of runs, the figure, claims and predictions as data and in words."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from mixerscope.analysis.prediction import Area
+from mixerscope.experiments.task_flip.claims import Claim, Found, decided
+from mixerscope.experiments.task_flip.drawing import figure
+from mixerscope.experiments.task_flip.models import FOUR, GATE, Model, best_of_seeds, models_of
+from mixerscope.experiments.task_flip.predictions import Predicted, by_verdict, predictions
+from mixerscope.experiments.task_flip.study import NAME, Asked, not_run
+from mixerscope.experiments.task_flip.tables import SCHEMAS, collect, load, merge
+from mixerscope.report.charts import save_chart
+from mixerscope.spec import read_data_file
+from mixerscope.store import write_bytes
+
+ABOUT, FOUND, TABLE = "about.json", "found.json", "table.md"
+
+
+def take_in(root: Path, sources: Sequence[Path], asked: Asked, command: str) -> int:
+    """Puts the runs of packs and run folders into the tables below `root`; gives how many there are then."""
+    folder = root / NAME
+    count = merge(folder, collect(sources))
+    before = read_data_file(folder / ABOUT, "record") if (folder / ABOUT).is_file() else {}
+    models = pl.read_parquet(folder / "models.parquet")
+    said = {
+        "preset": "clean",
+        "toy": asked.toy,
+        "settings": dict(asked.settings),
+        "commands": list(dict.fromkeys([*before.get("commands", ()), command])),
+        "sources": {**before.get("sources", {}), **{path.name: _sha256(path) for path in sources if path.is_file()}},
+        "runs": count,
+        "diverged": int((models["outcome"] == "diverged").sum()),
+        "seeds": sorted(models["seed"].unique().to_list()),
+        "devices": sorted(models["device"].unique().to_list()),
+        "made_by": sorted(models["made_by"].unique().to_list()),
+        "files": {f"{name}.parquet": _sha256(folder / f"{name}.parquet") for name in SCHEMAS},
+    }
+    write_bytes(folder / ABOUT, _json(said))
+    return count
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()
+
+
+def write_study(root: Path) -> Path:
+    """Draws the study and tests its claims from what is kept below `root`; gives its folder."""
+    folder = root / NAME
+    models = models_of(load(folder))
+    best = best_of_seeds(models)
+    claims, foretold = decided(best), predictions(models)
+    drawn = figure(best, models)
+    for ending in ("svg", "png"):
+        save_chart(drawn, folder / f"figure.{ending}")
+    left = not_run([model.cell for model in models])
+    said = {
+        "claims": [{"id": claim.id, "version": claim.version, **found.as_json()} for claim, found in claims],
+        "predictions": [_as_json(one) for one in foretold],
+        "cells": _cells(models),
+        "not_run": left,
+    }
+    write_bytes(folder / FOUND, _json(said))
+    write_bytes(folder / TABLE, ("\n".join(_text(claims, foretold, models, left)) + "\n").encode())
+    return folder
+
+
+def _as_json(one: Predicted) -> dict[str, Any]:
+    def area(found: Area | None) -> dict[str, Any] | None:
+        return None if found is None else found.__dict__
+
+    return {"by": one.by, "models": one.models, "overall": area(one.overall), "within": area(one.within)}
+
+
+def _cells(models: Sequence[Model]) -> list[dict[str, Any]]:
+    """Every cell that was attempted: models, those that passed the gate and their seeds, verdicts, longer documents."""
+    rows: list[dict[str, Any]] = []
+    for cell in sorted({model.cell for model in models}):
+        own = [model for model in models if model.cell == cell]
+        passed = [model for model in own if model.passed]
+        names = [model.verdict or "none" for model in passed]
+        rows.append(
+            {
+                "task": cell[0],
+                "architecture": cell[1],
+                "blocks": cell[2],
+                "models": len(own),
+                "passed": len(passed),
+                "seeds_passed": sorted({model.seed for model in passed}),
+                "verdicts": {name: names.count(name) for name in sorted(set(names))},
+                "hold": sum(bool(model.holds(FOUR)) for model in passed),
+            }
+        )
+    return rows
+
+
+def _text(
+    claims: Sequence[tuple[Claim, Found]], foretold: Sequence[Predicted], models: Sequence[Model], left: Sequence[str]
+) -> list[str]:
+    lines = ["# Task flip", "", "## Claims", "", "| | sentence | from | outcome | effect | 95 % | seeds |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for claim, found in claims:
+        ends = _ends(found.low, found.high)
+        words = (claim.id, claim.sentence, claim.version, found.outcome, found.effect, ends, str(found.seeds))
+        lines.append(f"| {' | '.join(words)} |")
+    lines += ["", f"## What foretells documents {FOUR} times as long", ""]
+    lines += ["Area under the ROC curve, cohorts resampled; within: pairs of one architecture.", ""]
+    lines += ["| by | models | overall | 95 % | within | 95 % |", "|---|---|---|---|---|---|"]
+    for one in foretold:
+        words = [one.by, str(one.models)]
+        for found in (one.overall, one.within):
+            words += ["not told", ""] if found is None else [f"{found.value:.3f}", _ends(found.low, found.high)]
+        lines.append(f"| {' | '.join(words)} |")
+    held = "; ".join(f"{name}: {held} of {count}" for name, (count, held) in by_verdict(models).items())
+    lines += ["", f"Models that hold, by verdict: {held or 'none passed the gate'}."]
+    lines += ["", f"## Cells (gate: accuracy {GATE})", ""]
+    lines += [
+        "| task | architecture | blocks | models | passed | seeds | verdicts | hold |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in _cells(models):
+        seeds = ", ".join(map(str, row["seeds_passed"])) or "none"
+        verdicts = ", ".join(f"{count} {name}" for name, count in row["verdicts"].items())
+        words = (
+            row["task"],
+            row["architecture"],
+            row["blocks"],
+            row["models"],
+            row["passed"],
+            seeds,
+            verdicts,
+            row["hold"],
+        )
+        lines.append(f"| {' | '.join(map(str, words))} |")
+    return [*lines, "", f"Not run: {'; '.join(left) or 'nothing'}."]
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"

@@ -1,0 +1,50 @@
+"""Areas under ROC curves, their intervals, and what groups alone foretell."""
+
+import pytest
+
+from mixerscope.analysis.prediction import area, left_out_means, resampled
+
+
+def test_areas_count_pairs_and_ties_half():
+    found = area([3, 1, 2, 1], [True, True, False, False], ["a", "b", "a", "b"])
+    assert found is not None
+    assert found.pairs == 4
+    assert found.value == pytest.approx((1 + 1 + 0 + 0.5) / 4)
+    assert area([1, 2], [True, True], ["a", "b"]) is None
+
+
+def test_within_compares_only_models_of_one_group():
+    scores = [1.0, 0.0, 9.0, 8.0]
+    good = [True, False, False, True]
+    whole = area(scores, good, list("abcd"))
+    within = area(scores, good, list("abcd"), within=["x", "x", "y", "y"])
+    assert whole is not None
+    assert within is not None
+    assert within.pairs == 2
+    assert within.value == 0.5
+    assert whole.value == 0.5
+    assert area(scores, good, list("abcd"), within=list("wxyz")) is None
+
+
+def test_intervals_are_over_cohorts_and_not_over_models():
+    """Two cohorts that disagree leave the area open, however many models each has."""
+    many = 40
+    scores = [1.0, 0.0] * many + [0.0, 1.0] * many
+    good = [True, False] * 2 * many
+    cohorts = ["a"] * 2 * many + ["b"] * 2 * many
+    found = area(scores, good, cohorts)
+    assert found is not None
+    assert found.value == pytest.approx(0.5)
+    assert (found.low, found.high) == (0.0, 1.0)
+    assert area(scores, good, cohorts) == found, "the same every time"
+
+
+def test_a_group_foretells_without_having_seen_the_cohort():
+    values = [1.0, 1.0, 0.0, 0.5]
+    assert left_out_means(values, ["g", "g", "g", "h"], ["a", "b", "b", "c"]) == [0.5, 1.0, 1.0, pytest.approx(2 / 3)]
+
+
+def test_seeds_are_drawn_again_within_their_cell():
+    low, high = resampled({"a": [0.0, 1.0], "b": [10.0, 10.0]}, lambda of: sum(of["a"]) / 2 + sum(of["b"]) / 2)
+    assert (low, high) == (10.0, 11.0)
+    assert resampled({"a": [1.0]}, lambda of: of["a"][0]) == (None, None)

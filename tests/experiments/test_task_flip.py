@@ -1,0 +1,202 @@
+"""The study of tracked states: claims decided on made-up models; runs kept and drawn."""
+
+import json
+
+import pytest
+
+from mixerscope.cli import main
+from mixerscope.experiments.task_flip.claims import TESTS, decided, load_claims
+from mixerscope.experiments.task_flip.models import Erasure, Model, best_of_seeds, models_of
+from mixerscope.experiments.task_flip.predictions import predictions
+from mixerscope.experiments.task_flip.render import FOUND, TABLE
+from mixerscope.experiments.task_flip.study import (
+    AFTER_CLOSE,
+    BRACKETS,
+    PARITY,
+    RECURRENT,
+    RESETS,
+    S3,
+    TRANSFORMER,
+    Z6,
+)
+from mixerscope.experiments.task_flip.tables import load
+from tests.sweep.test_shipped import SMALL
+
+LATE, EARLY, GRADUAL = [0, 0, 0, 0.1, 1.0], [0, 0.9, 0.95, 1.0, 1.0], [0, 0.25, 0.5, 0.75, 1.0]
+ALL = (TRANSFORMER, *RECURRENT)
+
+
+def erased(method="leace", damage=0.8, residual=0.5, controls=0.1, peak=2):
+    """At the five boundaries, of which the third reads best; `peak` is hurt most."""
+    reads = [0.5, 0.7, 0.9, 0.8, 1.0]
+    return [
+        Erasure(at, method, before, residual, residual <= 0.52, damage - 0.1 * abs(at - peak), damage, controls)
+        for at, before in enumerate(reads)
+    ]
+
+
+def model(task, name, curve, seed=0, verdict="carried", last=1.0, erasures=(), accuracy=1.0):
+    cell = task, name, 4
+    return Model(
+        *(f"{task}-{name}-{seed}", cell, 1e-3, seed, accuracy, verdict, {}),
+        accuracy={1: accuracy, 4: last},
+        last={1: accuracy, 4: last},
+        guessing={1: 0.5, 4: 0.5},
+        curves={("answer", "every"): [value * (1 - 0.01 * seed) for value in curve]},
+        erasures=list(erasures),
+    )
+
+
+def study(shapes, seeds=5, **more):
+    """By (task, architecture) the curve; a model a seed."""
+    return best_of_seeds([model(*cell, curve, seed, **more) for cell, curve in shapes.items() for seed in range(seeds)])
+
+
+def as_published():
+    shapes = {(PARITY, name): LATE for name in RECURRENT} | {(PARITY, TRANSFORMER): GRADUAL}
+    shapes |= {(BRACKETS, name): EARLY for name in RECURRENT} | {(BRACKETS, TRANSFORMER): LATE}
+    return shapes | {(S3, name): LATE if name in RECURRENT else GRADUAL for name in ALL}
+
+
+def outcomes(best):
+    return {claim.id: found for claim, found in decided(best)}
+
+
+def test_every_claim_has_a_test_and_says_what_would_contradict_it():
+    assert [claim.id for claim in load_claims()] == list(TESTS)
+    assert all(claim.contradicted for claim in load_claims())
+
+
+def test_curves_as_published_support_what_was_claimed_of_curves():
+    found = outcomes(study(as_published()))
+    for claim in ("C1", "C2", "C3", "C5"):
+        assert found[claim].outcome == "supported", claim
+        assert found[claim].seeds == 5
+    assert found["C3"].low > 0
+    assert {found[claim].outcome for claim in ("C4", "C8", "C10", "C11", "A1", "A2", "A3")} == {"untestable"}
+
+
+def test_other_curves_contradict_it():
+    shapes = as_published()
+    other = {cell: EARLY if cell[0] == PARITY else LATE for cell in shapes}
+    found = outcomes(study(other))
+    assert [found[claim].outcome for claim in ("C1", "C2", "C3", "C5")] == ["contradicted"] * 4
+    one = outcomes(study({**shapes, (S3, "GRU"): EARLY}))["C5"]
+    assert one.outcome == "contradicted"
+    assert "GRU -" in one.effect
+
+
+def test_too_few_seeds_that_learned_say_nothing():
+    assert all(found.outcome == "untestable" for found in outcomes(study(as_published(), seeds=2)).values())
+    assert all(found.outcome == "untestable" for found in outcomes(study(as_published(), accuracy=0.98)).values())
+
+
+def test_a_single_direction_and_a_refit_are_told_apart():
+    """One direction hurts; but what takes all of the label hurts no more than random subspaces."""
+    ways = [*erased("single direction", damage=0.6, residual=0.9), *erased("leace", damage=0.3, controls=0.4)]
+    found = outcomes(study(as_published(), erasures=ways))
+    assert found["C6a"].outcome == "supported"
+    assert "still reads 0.90" in found["C6a"].effect
+    assert found["C6b"].outcome == "contradicted"
+    used = outcomes(study(as_published(), erasures=erased("leace")))
+    assert used["C6b"].outcome == "supported"
+    assert used["C7"].outcome == "supported"
+    left = outcomes(study(as_published(), erasures=erased("leace", residual=0.7)))
+    assert left["C6b"].outcome == "untestable", "a probe still reads, so the damage says nothing"
+
+
+def test_where_it_reads_best_and_where_it_hurts_most():
+    same = outcomes(study(as_published(), erasures=erased("iterated projection", peak=2)))
+    assert same["C9"].outcome == "contradicted"
+    other = outcomes(study(as_published(), erasures=erased("iterated projection", peak=1)))
+    assert other["C9"].outcome == "supported"
+    assert other["C12"].outcome == "supported"
+
+
+def test_contrasts_tell_the_accounts_apart():
+    structure = as_published() | {(Z6, name): as_published()[PARITY, name] for name in ALL}
+    found = outcomes(study(structure))
+    assert (found["A1"].outcome, found["A2"].outcome) == ("contradicted", "supported")
+    order = structure | {(S3, name): as_published()[BRACKETS, name] for name in ALL}
+    found = outcomes(study(order))
+    assert (found["A1"].outcome, found["A2"].outcome) == ("supported", "contradicted")
+    local = structure | {(RESETS, name): as_published()[BRACKETS, name] for name in ALL}
+    local |= {(AFTER_CLOSE, name): as_published()[PARITY, name] for name in ALL}
+    assert outcomes(study(local))["A3"].outcome == "supported"
+
+
+def test_the_best_rate_of_a_seed_is_taken_before_the_gate():
+    slow = model(PARITY, "GRU", LATE, accuracy=0.5)
+    fast = Model(**{**slow.__dict__, "lr": 3e-3, "dev_accuracy": 1.0, "accuracy": {1: 1.0}})
+    assert best_of_seeds([slow, fast]) == {(PARITY, "GRU", 4): [fast]}
+    assert best_of_seeds([slow]) == {(PARITY, "GRU", 4): []}
+
+
+def test_verdicts_that_foretell_are_seen_to():
+    models = [
+        model(task, name, LATE, seed, "carried" if seed % 2 else "recomputed", 1.0 if seed % 2 else 0.5)
+        for task in (PARITY, S3)
+        for name in ALL
+        for seed in range(4)
+    ]
+    found = {one.by: one for one in predictions(models)}
+    verdict = found["verdict"]
+    assert verdict.models == len(models)
+    assert verdict.overall.value == verdict.within.value == 1.0
+    assert (verdict.within.low, verdict.within.high) == (1.0, 1.0)
+    assert found["architecture alone"].overall.value == found["task alone"].overall.value == 0.5
+    assert found["accuracy at the training length"].overall.value == 0.5
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    """One cohort of the study, tiny, kept and drawn."""
+    place = tmp_path_factory.mktemp("study")
+    over = [word for setting in SMALL for word in ("--set", setting)]
+    # The first of the study's sweeps is narrowed to parity alone.
+    narrowed = ["--set", 'task={"name": "parity", "length": 6}', "--set", "stages.probes.logistic=false"]
+    words = ["reproduce", "task-flip", "--toy", "--seeds", "1", *over, *narrowed]
+    assert main([*words, "--out", str(place / "runs"), "--results", str(place / "kept")]) == 0
+    return place
+
+
+def test_runs_are_kept_and_drawn_and_say_what_was_not_run(studied):
+    folder = studied / "kept" / "task-flip"
+    said = json.loads((folder / FOUND).read_text())
+    assert {row["task"] for row in said["cells"]} == {"parity"}
+    assert {row["architecture"] for row in said["cells"]} == set(ALL)
+    assert "z6: everything" in said["not_run"]
+    assert (folder / "figure.svg").read_text().startswith("<svg")
+    text = (folder / TABLE).read_text()
+    assert text.count("untestable") == len(load_claims())
+    models = models_of(load(folder))
+    assert len(models) == 5
+    assert all(one.last.keys() == {1, 2, 4, 8} and one.erasures for one in models)
+    assert set(load(folder)["probes"]["boundary"].drop_nulls()) == {0, 1, 2}
+
+
+def test_what_is_kept_is_drawn_again_without_the_runs(studied, capsys):
+    folder = studied / "kept" / "task-flip"
+    before = (folder / FOUND).read_bytes()
+    (folder / FOUND).unlink()
+    assert main(["figure", "task-flip", str(studied / "kept")]) == 0
+    assert (folder / FOUND).read_bytes() == before
+
+
+def test_wrong_words_are_one_sentence(tmp_path, capsys):
+    for words, part in (
+        (["--only", "z7"], "no part of task-flip named 'z7'"),
+        (["--widths", "32"], "leave --widths out"),
+        (["--collect", str(tmp_path / "none.pack")], "give a pack, or a folder of runs"),
+    ):
+        assert main(["reproduce", "task-flip", *words, "--results", str(tmp_path / "kept")]) == 2
+        assert part in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.slow
+def test_the_whole_toy(tmp_path):
+    words = ["reproduce", "task-flip", "--toy", "--out", str(tmp_path / "runs"), "--results", str(tmp_path / "kept")]
+    assert main(words) == 0
+    cells = json.loads((tmp_path / "kept" / "task-flip" / FOUND).read_text())["cells"]
+    assert len(cells) == 15
+    assert all(row["models"] == 2 for row in cells)
