@@ -45,7 +45,9 @@ class CannotWrite(MixerscopeError):
 class Held(UserError):
     """Another process is making this run."""
 
-    def __init__(self, name: str, holder: str) -> None:
+    def __init__(self, name: str, holder: str, touched: float = 0.0) -> None:
+        self.touched = touched
+        """When the holder last showed that it is alive, by the file system's clock."""
         super().__init__(f"{name} is being made by {holder}")
 
 

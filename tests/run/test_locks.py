@@ -17,7 +17,8 @@ from mixerscope.results import run_folder
 from mixerscope.runs import is_finished, run, run_cohort
 from mixerscope.store import Locks, append_jsonl, holders, locks, read_jsonl
 from mixerscope.store.locks import LAPSED_AFTER, Holder
-from mixerscope.sweep.execute import Listener, execute
+from mixerscope.sweep.execute import execute
+from mixerscope.sweep.listening import Listener
 from mixerscope.sweep.plan import make_plan
 from mixerscope.sweep.table import read_rows
 from tests.conftest import tiny_spec
@@ -203,7 +204,7 @@ class Ending(Listener):
 
 @pytest.mark.parametrize("other", ["makes it", "dies"])
 def test_sweeps_share_the_work_cohort_by_cohort(tmp_path, monkeypatch, other: str):
-    monkeypatch.setattr("mixerscope.sweep.execute.ASKED_EVERY", 0.01)
+    monkeypatch.setattr("mixerscope.sweep.claims.ASKED_EVERY", 0.01)
     specs = [tiny_spec(architecture) for architecture in ("attention", "based")]
     plan = make_plan(specs, tmp_path, CPU)
     first = plan.cohorts[0].runs

@@ -6,7 +6,8 @@ from mixerscope.machine import Machine
 from mixerscope.registry import MIXERS
 from mixerscope.sweep.ahead import Ahead
 from mixerscope.sweep.cohorts import group
-from mixerscope.sweep.execute import Listener, execute
+from mixerscope.sweep.execute import execute
+from mixerscope.sweep.listening import Listener
 from mixerscope.sweep.plan import Imagined, make_plan
 from mixerscope.sweep.source import load_runs
 

@@ -16,7 +16,9 @@ from mixerscope.progress import Cancelled
 from mixerscope.store import find_runs
 from mixerscope.sweep import forecast as forecast_module
 from mixerscope.sweep.cost import Calibration
-from mixerscope.sweep.execute import Listener, _Executor, _with_its_share, execute
+from mixerscope.sweep.device import with_its_share
+from mixerscope.sweep.execute import execute
+from mixerscope.sweep.listening import Listener
 from mixerscope.sweep.plan import Job, make_plan
 from mixerscope.sweep.source import load_runs
 from mixerscope.sweep.table import read_rows
@@ -80,7 +82,7 @@ def test_what_goes_wrong_outside_a_cohort_is_raised_and_not_waited_for(sweep_fil
     def damaged(*_):
         raise CorruptFile("the table is damaged")
 
-    monkeypatch.setattr(_Executor, "_row", damaged)
+    monkeypatch.setattr("mixerscope.sweep.execute.cohort_row", damaged)
     with pytest.raises(CorruptFile, match="the table is damaged"):
         carry_out(load_runs(str(sweep_file({"seed": [0]}))), tmp_path / "out")
 
@@ -267,6 +269,6 @@ def test_the_table_of_another_kind_is_refused(sweep_file, tmp_path):
 def test_cohorts_in_flight_share_the_memory_of_a_gpu(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (1, 100 * 2**30))
-    assert _with_its_share(Machine("cuda"), 4).memory_gib == pytest.approx(100 * 0.85 / 4)
-    assert _with_its_share(Machine("cuda", memory_gib=3.0), 4).memory_gib == 3.0
-    assert _with_its_share(CPU, 4) == CPU
+    assert with_its_share(Machine("cuda"), 4).memory_gib == pytest.approx(100 * 0.85 / 4)
+    assert with_its_share(Machine("cuda", memory_gib=3.0), 4).memory_gib == 3.0
+    assert with_its_share(CPU, 4) == CPU

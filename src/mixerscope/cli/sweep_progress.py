@@ -9,7 +9,7 @@ from rich.progress import Progress, TaskID
 from mixerscope.cli.console import remarks
 from mixerscope.cli.progress import bars_on
 from mixerscope.sweep.cohorts import Cohort
-from mixerscope.sweep.execute import Listener
+from mixerscope.sweep.listening import Listener
 from mixerscope.sweep.plan import Plan
 from mixerscope.sweep.table import CohortRow
 from mixerscope.sweep.text import Lines, ended_line, summary

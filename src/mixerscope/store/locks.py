@@ -84,7 +84,7 @@ class Locks:
                 path = self.folder / f"{name}.lock"
                 holder = self._take(path)
                 if holder is not None:
-                    raise Held(name, str(holder))
+                    raise Held(name, str(holder), _touched(path))
                 self.taken.append(path)
         except BaseException:
             self.release()
@@ -202,6 +202,12 @@ def _linked(own: Path, path: Path) -> bool:
         with os.fdopen(handle, "wb") as file:
             file.write(own.read_bytes())
         return True
+
+
+def _touched(path: Path) -> float:
+    with suppress(FileNotFoundError):
+        return path.stat().st_mtime
+    return 0.0
 
 
 def _state(path: Path, now: Path) -> tuple[Holder | None, bool] | None:

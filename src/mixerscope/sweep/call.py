@@ -15,7 +15,7 @@ from mixerscope.signals import heeded
 from mixerscope.sweep.expand import MOST_RUNS
 
 if TYPE_CHECKING:
-    from mixerscope.sweep.execute import Listener
+    from mixerscope.sweep.listening import Listener
     from mixerscope.sweep.plan import Plan
 
 SOURCE = "A JSON file with `base` and `vary`, the name of one that is shipped (`figure3`), or `module:function`."

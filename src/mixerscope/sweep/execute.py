@@ -2,79 +2,36 @@
 
 import os
 import queue
-import sys
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-import torch
-
 from mixerscope import runs
-from mixerscope.artifacts import Timing
 from mixerscope.checkpoints import is_begun
-from mixerscope.errors import CannotWrite, Held, Interrupted, UserError
+from mixerscope.errors import CannotWrite, Interrupted, UserError
 from mixerscope.machine import Machine, torch_threads
 from mixerscope.progress import Cancelled, Stop
-from mixerscope.results import load_run, run_folder
 from mixerscope.signals import refuse_signals
-from mixerscope.store import Locks, make_folder
+from mixerscope.store import make_folder
 from mixerscope.sweep.ahead import Ahead, compiles_ahead
+from mixerscope.sweep.claims import Claims
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.sweep.cost import Timed
+from mixerscope.sweep.device import Streams, short_turns, with_its_share
 from mixerscope.sweep.forecast import Forecast, OutOfTime, Running
+from mixerscope.sweep.listening import Listener, SweepOutcome
 from mixerscope.sweep.plan import Job, Plan
-from mixerscope.sweep.table import CohortRow, Conditions, Ending, JobRow, SweepTable, describe
+from mixerscope.sweep.rows import cohort_row, reason_of
+from mixerscope.sweep.table import CohortRow, Conditions, Ending, JobRow, SweepTable
 
-MEMORY_SHARE = 0.85
-"""Of a GPU's memory, for all cohorts in flight together."""
-TURN = 0.0005
-"""Seconds that a thread may keep the others waiting for Python; a graph of small models takes some milliseconds."""
 LOOKED_EVERY = 0.5
 """Seconds between two looks for a cohort to start, or a signal to end."""
-ASKED_EVERY = 5.0
-"""Seconds between two tries to take a cohort that another process is making."""
 MOST_COMPILING = 12
 """Processes that compile ahead: each takes gigabytes, and some of the GPU's memory, however many cores there are."""
-
-
-class Listener:
-    """Told what happens, from the threads in which it happens; does nothing unless a subclass says otherwise."""
-
-    def sweep_started(self, plan: Plan) -> None: ...
-
-    def job_started(self, job: Job) -> None: ...
-
-    def cohort_started(self, cohort: Cohort) -> None: ...
-
-    def progress(self, cohort: Cohort, stage: str, done: int, total: int, note: str) -> None: ...
-
-    def cohort_ended(self, cohort: Cohort, row: CohortRow) -> None: ...
-
-    def job_ended(self, row: JobRow) -> None: ...
-
-    def remark(self, text: str) -> None: ...
-
-
-@dataclass
-class SweepOutcome:
-    """What became of a plan."""
-
-    cohorts: list[CohortRow] = field(default_factory=list)
-    jobs: list[JobRow] = field(default_factory=list)
-    elsewhere: list[Cohort] = field(default_factory=list)
-    """Made by other processes in the meantime."""
-    left: list[Cohort] = field(default_factory=list)
-    """For the next call: there was no time."""
-
-    @property
-    def failed(self) -> list[CohortRow]:
-        return [row for row in self.cohorts if row.ending == "failed"]
 
 
 def execute(
@@ -100,9 +57,9 @@ def execute(
         make_folder(root)
     listener = listener or Listener()
     listener.sweep_started(plan)
-    executor = _Executor(plan, root, _with_its_share(machine, plan.in_flight), deadline, keep_weights, listener, call)
+    executor = _Executor(plan, root, with_its_share(machine, plan.in_flight), deadline, keep_weights, listener, call)
     # Set here for all threads: cohorts that set it and set it back one by one would do so under each other's feet.
-    with torch_threads(machine.threads), _short_turns(machine), executor.compiling():
+    with torch_threads(machine.threads), short_turns(machine), executor.compiling():
         for _, jobs in groupby(plan.jobs, key=lambda job: job.precision):
             executor.run(list(jobs))
     return executor.outcome
@@ -127,22 +84,13 @@ class _Executor:
         self.ended: queue.Queue[tuple[Job, Running, Ending, str]] = queue.Queue()
         self.waiting: list[tuple[Job, Cohort]] = []
         self.threads: dict[str, tuple[Job, threading.Thread]] = {}
-        self.locks: dict[str, Locks] = {}
-        """By cohort in flight."""
-        self.held: dict[str, float] = {}
-        """By cohort that another process is making: when to ask again."""
+        self.claims = Claims(root)
         self.begun: Counter[int] = Counter()
         """Of jobs that have not ended: how many cohorts were started."""
         self.since = time.monotonic()
         self.stopping = threading.Event()
         self.ahead: Ahead | None = None
-        self.streams: queue.SimpleQueue[torch.cuda.Stream] = queue.SimpleQueue()
-        """One for each cohort in flight, lent to one after the other: memory freed on a stream is used again on it."""
-        if machine.device == "cuda":
-            for _ in range(plan.in_flight):
-                # Captured steps have the priority of the stream that captured them, an ordinary one. What is launched
-                # one by one, evaluating, patching, goes before them: it is little, and its thread waits for it.
-                self.streams.put(torch.cuda.Stream(priority=-1))
+        self.streams = Streams(machine, plan.in_flight)
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
@@ -175,8 +123,7 @@ class _Executor:
             self._give_up()
             raise
         finally:
-            for locks in list(self.locks.values()):
-                locks.release()
+            self.claims.release_all()
             self.outcome.left += [cohort for _, cohort in self.waiting]
             for job in jobs:
                 if self.begun[job.number]:
@@ -209,40 +156,26 @@ class _Executor:
     def _next(self) -> tuple[Job, Cohort] | None:
         """Takes the slowest cohort that is compiled, can still be finished, and is nobody else's, out of `waiting`."""
         for pick in list(self.waiting):
-            if self._is_compiled(pick[1]) and self.forecast.fits(pick[1]) and self._lock(pick[1]):
+            if self._is_compiled(pick[1]) and self.forecast.fits(pick[1]) and self._claim(pick[1]):
                 self.waiting.remove(pick)
                 if self.table.has_failed(pick[1].id, self.call):
-                    self._unlock(pick[1])
+                    self.claims.release(pick[1])
                     continue
                 if any(not runs.is_finished(run, self.root) for run in pick[1].runs):
                     return pick
-                self._unlock(pick[1])
+                self.claims.release(pick[1])
                 self.outcome.elsewhere.append(pick[1])
                 self.listener.remark(f"{pick[1]}: made by another process")
         return None
 
-    def _lock(self, cohort: Cohort) -> bool:
-        """Whether the runs of a cohort are this process's to make; sweeps in one folder share the work so."""
-        if time.monotonic() < self.held.get(cohort.id, 0.0):
-            return False
-        locks = Locks(self.root, [run_folder(run, self.root).path.name for run in cohort.runs])
+    def _claim(self, cohort: Cohort) -> bool:
         try:
-            locks.take()
-        except Held as held:
-            if cohort.id not in self.held:
-                self.listener.remark(f"{cohort}: {held}")
-            self.held[cohort.id] = time.monotonic() + ASKED_EVERY
-            return False
+            return self.claims.take(cohort, self.listener.remark)
         except CannotWrite:
             if not self.threads:
                 raise
-            self.held[cohort.id] = time.monotonic() + ASKED_EVERY  # those in flight may make room
+            self.claims.later(cohort)  # those in flight may make room
             return False
-        self.locks[cohort.id] = locks
-        return True
-
-    def _unlock(self, cohort: Cohort) -> None:
-        self.locks.pop(cohort.id).release()
 
     def _is_compiled(self, cohort: Cohort) -> bool:
         return self.ahead is None or cohort.trained or self.ahead.is_ready(cohort, wait=0)
@@ -263,7 +196,7 @@ class _Executor:
     def _record(self, job: Job, running: Running, ending: Ending, reason: str) -> None:
         cohort = running.cohort
         del self.threads[cohort.id]
-        row = self._row(job, running, ending, reason)
+        row = cohort_row(job, running, ending, reason, self.plan.estimator, self.root)
         self.outcome.cohorts.append(row)
         if row.ending == "out of time" and not running.resumed:
             self.outcome.left.append(cohort)
@@ -288,8 +221,8 @@ class _Executor:
         ending: Ending = "failed"
         reason = ""
         try:
-            with self._own_stream():
-                locks = self.locks[cohort.id]
+            with self.streams.own():
+                locks = self.claims.locks[cohort.id]
                 runs.run_cohort(cohort.runs, self.root, progress, self.machine, self.keep_weights, False, False, locks)
             ending = "finished"
         except Cancelled as cancelled:
@@ -298,86 +231,7 @@ class _Executor:
         except Interrupted as error:
             ending, reason = "interrupted", error.number.name
         except BaseException as error:  # noqa: BLE001 - recorded and reported; the other cohorts go on
-            reason = _reason(error)
+            reason = reason_of(error)
         self.forecast.ended(running)
-        self._unlock(cohort)
+        self.claims.release(cohort)
         self.ended.put((job, running, ending, reason))
-
-    @contextmanager
-    def _own_stream(self) -> Iterator[None]:
-        """Which stream is current is a matter of each thread; work on different ones overlaps."""
-        if self.machine.device == "cpu":
-            yield
-            return
-        stream = self.streams.get_nowait()
-        try:
-            with torch.cuda.stream(stream):
-                yield
-                stream.synchronize()
-        finally:
-            self.streams.put(stream)
-
-    def _row(self, job: Job, running: Running, ending: Ending, reason: str) -> CohortRow:
-        cohort, spent = running.cohort, sum(running.seconds.values())
-        alone = None
-        build, train, rate = running.seconds["build"], running.seconds["train"], None
-        if ending == "finished" and not cohort.trained:
-            alone = None if running.resumed or not train else running.work
-            build, train, rate = _timed([run_folder(run, self.root).path for run in cohort.runs])
-        elif running.stage == "train" and (rate := running.rate()) is not None and ending == "out of time":
-            # As if all of training went on like this; it is nearly all there is.
-            alone = running.work * (spent - train + train * running.total / running.done) / spent
-        there = [run for run in cohort.runs if runs.is_finished(run, self.root)]
-        found = [load_run(run_folder(run, self.root).path, stages=run) for run in there]
-        trained = [result for result in found if result.status.outcome != "diverged"]
-        return CohortRow(
-            job=job.number,
-            **describe(cohort),
-            ending=ending,
-            reason=reason,
-            finished=len(trained),
-            diverged=len(found) - len(trained),
-            unpatched=sum(bool(result.reason) for result in trained),
-            expected_s=self.plan.estimator.uncorrected(cohort).total,
-            alone_s=alone,
-            build_s=build,
-            train_s=train,
-            stages_s=max(0.0, spent - build - train),
-            wall_s=spent,
-            steps_per_s=rate,
-        )
-
-
-def _reason(error: BaseException) -> str:
-    """In a sentence; with its place, where nobody raised it on purpose."""
-    if isinstance(error, CannotWrite):
-        return str(error)
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-
-
-def _timed(folders: Sequence[Path]) -> tuple[float, float, float | None]:
-    """Seconds to build and to train, and steps a second, of a cohort that was trained in one stack or in several."""
-    timings = [Timing.from_bytes((folder / Timing.file).read_bytes()) for folder in folders]
-    stacks = {timing.build_seconds: timing.seconds for timing in timings}  # members of a stack were built at once
-    return sum(stacks), sum(stacks.values()) - sum(stacks), timings[0].steps_per_second
-
-
-@contextmanager
-def _short_turns(machine: Machine) -> Iterator[None]:
-    """A thread that comes back from the GPU waits for its turn in Python, several times per launch; beside one that
-    compiles or patches, turns of the usual length would leave the GPU idle."""
-    before = sys.getswitchinterval()
-    if machine.device == "cuda":
-        sys.setswitchinterval(TURN)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
-def _with_its_share(machine: Machine, in_flight: int) -> Machine:
-    """The machine as each cohort in flight sees it: how a cohort is cut to fit must not depend on the others."""
-    if machine.device == "cpu" or machine.memory_gib is not None:
-        return machine
-    return replace(machine, memory_gib=MEMORY_SHARE * torch.cuda.mem_get_info()[1] / 2**30 / in_flight)

@@ -17,8 +17,8 @@ from mixerscope.errors import UserError, remark
 from mixerscope.machine import Machine
 from mixerscope.runs import is_finished
 from mixerscope.signals import received
-from mixerscope.sweep.execute import SweepOutcome
 from mixerscope.sweep.items import Item
+from mixerscope.sweep.listening import SweepOutcome
 from mixerscope.sweep.plan import Plan
 from mixerscope.sweep.table import CohortRow, JobRow, read_rows, row_of
 

@@ -8,7 +8,7 @@ from typing import Any
 from mixerscope.errors import printable
 from mixerscope.progress import duration
 from mixerscope.sweep.cohorts import Cohort, in_words
-from mixerscope.sweep.execute import Listener, SweepOutcome
+from mixerscope.sweep.listening import Listener, SweepOutcome
 from mixerscope.sweep.plan import Job, Plan
 from mixerscope.sweep.table import CohortRow
 
