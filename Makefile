@@ -6,7 +6,7 @@ TORCH_BACKEND ?=
 # pip may know of local wheels that uv does not; hand them on (spaces become commas, empty is fine).
 FIND_LINKS = $(shell echo "$${PIP_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null)}" | tr -s ' \n' ',' | sed 's/,$$//')
 
-.PHONY: setup demo test test-slow lint format clean bench-interventions reproduction
+.PHONY: setup demo test test-slow test-slurm test-ray smoke-slurm smoke-ray lint format clean bench-interventions reproduction
 
 setup: .venv/.ok
 
@@ -35,6 +35,25 @@ test: lint
 
 test-slow: setup
 	OMP_NUM_THREADS=1 .venv/bin/pytest -m slow
+
+# A real Slurm on this machine, which ends with the tests: apt-get install slurm-wlm munge, and be root.
+test-slurm: setup
+	OMP_NUM_THREADS=1 .venv/bin/pytest -m slurm tests/cluster
+
+smoke-slurm: setup
+	OMP_NUM_THREADS=1 .venv/bin/pytest -m 'slurm and smoke' tests/cluster
+
+# A real Ray cluster of three nodes on this machine.
+.venv/.ray: .venv/.ok
+	UV_FIND_LINKS="$(FIND_LINKS)" .venv/bin/uv pip install --quiet --python $(PY) \
+	  $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEND)) -e '.[dev,ray]'
+	touch $@
+
+test-ray: .venv/.ray
+	OMP_NUM_THREADS=1 .venv/bin/pytest -m ray tests/cluster
+
+smoke-ray: .venv/.ray
+	OMP_NUM_THREADS=1 .venv/bin/pytest -m 'ray and smoke' tests/cluster
 
 # pyvene and nnsight bring much that nothing else needs, so they live in an environment of their own.
 .venv-interp/.ok: pyproject.toml

@@ -156,6 +156,6 @@ def test_compute_path_imports_with_torch_numpy_pydantic_and_safetensors_only():
         "import sys\n"
         f"for name in {sorted(HEAVY)}: sys.modules[name] = None\n"
         "import mixerscope.runs, mixerscope.training, mixerscope.interventions, mixerscope.analysis\n"
-        "import mixerscope.sweep.worker, mixerscope.work, mixerscope.sweep.processes\n"
+        "import mixerscope.sweep.worker, mixerscope.work, mixerscope.sweep.executors.slurm\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

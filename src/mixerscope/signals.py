@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -61,6 +62,18 @@ def heeded() -> Iterator[None]:
         os.close(reader)
         os.close(writer)
         _noted.clear()
+
+
+def end_with_parent() -> None:
+    """From now on this process is asked to end when the one that started it has gone, however it went."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 def _listen(reader: int, over: threading.Event) -> None:

@@ -10,22 +10,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mixerscope.errors import FAILED, FINE, MixerscopeError, complain
+from mixerscope.signals import end_with_parent, heeded
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 fine, 1 some cohort failed, 2 wrong input, 128 + n ended by signal n."""
     parser = argparse.ArgumentParser(prog="python -m mixerscope.work", description=__doc__)
     parser.add_argument("ITEM", type=Path, help="a JSON file that `mixerscope sweep` wrote")
-    path = parser.parse_args(argv).ITEM
+    parser.add_argument("--with-parent", action="store_true", help="end when the process that started this one does")
+    asked = parser.parse_args(argv)
     try:
-        return work(path)
+        if asked.with_parent:
+            end_with_parent()
+        return work(asked.ITEM)
     except (MixerscopeError, KeyboardInterrupt) as error:
         return complain(error)
 
 
 def work(path: Path) -> int:
     """Makes an item, and gives the exit code."""
-    from mixerscope.signals import heeded
     from mixerscope.sweep.execute import execute
     from mixerscope.sweep.items import read_item
     from mixerscope.sweep.plan import make_plan
@@ -34,7 +37,8 @@ def work(path: Path) -> int:
     item = read_item(path)
     root, machine = Path(item.root), item.on()
     with heeded():
-        plan = make_plan(item.specs(), root, machine, in_flight=item.in_flight, largest=item.largest, shard=item.shard)
+        sizes = {"in_flight": item.in_flight, "largest": item.largest}
+        plan = make_plan(item.specs(), root, machine, **sizes, skip=item.skip, shard=item.shard)
         outcome = execute(
             plan,
             root,
@@ -43,6 +47,7 @@ def work(path: Path) -> int:
             keep_weights=item.keep_weights,
             listener=Lines(),
             call=item.call,
+            leave=item.leave,
         )
     return FAILED if outcome.failed or plan.damaged else FINE
 

@@ -96,7 +96,7 @@ def test_an_interrupt_is_one_line(cli, sweep_file, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mixerscope.sweep.execute.execute", interrupted)
+    monkeypatch.setattr("mixerscope.sweep.executors.local.execute", interrupted)
     code, out, err = cli("sweep", sweep_file())
     assert (code, out) == (130, "")
     assert err.endswith("mixerscope: interrupted; finished runs are kept\n")

@@ -15,9 +15,10 @@ from mixerscope.errors import UserError
 from mixerscope.machine import CPU
 from mixerscope.sweep.call import Call, carry_out
 from mixerscope.sweep.execute import execute
+from mixerscope.sweep.executors.local import Processes, processes_of
 from mixerscope.sweep.items import Item, read_item
+from mixerscope.sweep.listening import Listener
 from mixerscope.sweep.plan import make_plan
-from mixerscope.sweep.processes import execute_in_processes, processes_of
 from mixerscope.sweep.source import load_runs
 from mixerscope.sweep.table import CohortRow, JobRow, read_rows, row_of
 
@@ -90,7 +91,7 @@ def test_a_shard_out_of_range_is_refused(sweep_file, tmp_path, shard: str):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("on", ["mars", "local:0", "local:x", "local:1000", "localhost", ""])
+@pytest.mark.parametrize("on", ["mars", "local:0", "local:x", "local:1000", "localhost", "slurmy", ""])
 def test_an_executor_that_nobody_knows_is_refused(sweep_file, tmp_path, on: str):
     with pytest.raises(UserError, match="--on is 'local'"):
         carry_out(str(sweep_file()), Call(on=on, out=tmp_path / "out"))
@@ -130,7 +131,7 @@ def test_processes_share_a_sweep_and_outlive_one_of_them(sweep_file, tmp_path, c
             time.sleep(0.05)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
-    outcome = execute_in_processes(plan, item, 2)
+    outcome = Processes(2).execute(plan, item, Listener())
     assert not outcome.failed
     assert not outcome.left
     assert sorted(row.architecture for row in outcome.cohorts) == ["attention", "based", "h3", "mamba"]

@@ -13,6 +13,12 @@ from mixerscope.store.folder import Seal
 from mixerscope.store.locks import LAPSED_AFTER, Holder, abandoned, holders
 
 TABLE = "sweep.jsonl"
+SUBMITTING = "submitting"
+"""The lock of whoever is queueing jobs for a root."""
+QUEUED = ".queued"
+"""Ends the name of a file that says which jobs were queued for a work item."""
+FORGOTTEN_AFTER = 14 * 24 * 3600.0
+"""Seconds after which nobody waits for jobs that were queued."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ def overview(root: Path) -> Overview:
     if not root.is_dir():
         raise UserError(f"{root} is not a folder")
     sealed = {path.name for path in root.iterdir() if (path / Seal.file).is_file()}
-    making = {name: holder for name, holder in holders(root).items() if name != TABLE}
+    making = {name: holder for name, holder in holders(root).items() if name not in (TABLE, SUBMITTING)}
     headers = [
         header
         for _, header in CheckpointFolder(root).headers()
@@ -91,7 +97,21 @@ def leftovers(root: Path) -> dict[Path, str]:
         if now - path.stat().st_mtime > LAPSED_AFTER:
             found[path] = "half of a file"
     if not holders(root):
-        found |= dict.fromkeys((root / WORKSHOP / "items").glob("*.json"), "work item that nobody is making")
+        found |= _items(root, now)
+    return found
+
+
+def _items(root: Path, now: float) -> dict[Path, str]:
+    """Work items that nobody is making, nor will: jobs may be queued for days. Logs go with them."""
+    found: dict[Path, str] = {}
+    items = root / WORKSHOP / "items"
+    queued = {path.stem for path in items.glob(f"*{QUEUED}") if now - path.stat().st_mtime < FORGOTTEN_AFTER}
+    for path in (*items.glob("*.json"), *items.glob(f"*{QUEUED}")):
+        if path.stem not in queued:
+            found[path] = "work item that nobody is making"
+    for path in (root / WORKSHOP / "logs").glob("*/*"):
+        if path.parent.name not in queued:
+            found[path] = "log of a job that is over"
     return found
 
 
@@ -105,6 +125,6 @@ def clear(root: Path, paths: Iterable[Path]) -> None:
     """Removes files that `leftovers` gave, and our own folders that are empty then."""
     for path in paths:
         path.unlink(missing_ok=True)
-    for folder in (*(root / WORKSHOP).glob("*"), root / WORKSHOP):
+    for folder in (*(root / WORKSHOP / "logs").glob("*"), *(root / WORKSHOP).glob("*"), root / WORKSHOP):
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()

@@ -61,7 +61,20 @@ class Call:
     )
     on: str = field(
         default="local",
-        metadata=_help("`local`: here, a process for each GPU; `local:3`: three processes that share the work."),
+        metadata=_help(
+            "`local`: here, a process for each GPU; `local:3`: three processes that share the work; `slurm`: an array"
+            " of jobs, `slurm:8`: at most eight; `ray`, `ray:HOST:PORT`: tasks of a Ray cluster."
+        ),
+    )
+    slurm: list[str] | None = field(
+        default=None,
+        metadata=_help(
+            "An option of sbatch, such as partition=gpu, time=4:00:00, gpus=1 or account=mine; may be given several"
+            " times."
+        ),
+    )
+    python: str | None = field(
+        default=None, metadata=_help("The interpreter of Slurm's jobs; this one unless you say otherwise.")
     )
     shard: str | None = field(
         default=None,
@@ -116,47 +129,46 @@ def carry_out(
     from mixerscope.machine import Machine
     from mixerscope.spec.reading import typed_settings, use_all
     from mixerscope.sweep.best import best_lines, best_runs, finished_runs
-    from mixerscope.sweep.execute import execute
+    from mixerscope.sweep.executors import executor_of, is_elsewhere
     from mixerscope.sweep.items import Item
+    from mixerscope.sweep.listening import SweepOutcome
     from mixerscope.sweep.plan import Imagined, make_plan
-    from mixerscope.sweep.processes import execute_in_processes, processes_of
     from mixerscope.sweep.seeds import seed_lines
     from mixerscope.sweep.source import load_runs
     from mixerscope.sweep.table import read_rows
     from mixerscope.sweep.text import Lines, outcome_lines, plan_lines
 
-    machine = (Imagined if call.dry_run else Machine)(
+    imagined = call.dry_run or is_elsewhere(call.on)
+    machine = (Imagined if imagined else Machine)(
         call.device, call.threads, call.kernels, call.compile, checkpoint_seconds=call.checkpoint_every
     )
+    if call.stop_after is not None and not call.stop_after > 0:
+        raise UserError(f"--stop-after {call.stop_after:g} should be a positive number of seconds")
     _check_pack(call.pack)
     use_all(call.use)
-    count = processes_of(call.on, machine)
-    runs, shard = load_runs(source, typed_settings(call.set), None if call.yes else MOST_RUNS), _shard(call.shard)
-    plan = make_plan(
+    shard, skip = _shard(call.shard), _finished_elsewhere(call.skip)
+    executor = None if call.dry_run else executor_of(call.on, machine, call.slurm or (), call.python)
+    runs = load_runs(source, typed_settings(call.set), None if call.yes else MOST_RUNS)
+    sizes = {"in_flight": call.in_flight, "largest": call.largest}
+    plan = make_plan(runs, call.out, machine, **sizes, job_seconds=call.job_seconds, skip=skip, shard=shard)
+    if executor is None:
+        _print(plan_lines(plan))
+        return FINE
+    item = Item.of(
         runs,
         call.out,
         machine,
-        in_flight=call.in_flight,
-        largest=call.largest,
-        job_seconds=call.job_seconds,
-        skip=_finished_elsewhere(call.skip),
+        **sizes,
         shard=shard,
+        skip=skip,
+        keep_weights=call.keep_weights,
+        stop_after=call.stop_after,
     )
-    if call.dry_run:
-        _print(plan_lines(plan))
-        return FINE
-    if count > 1 and call.skip:
-        raise UserError("--skip is for one process; leave it out, or say --on local:1")
-    if count > 1:
-        settings = {"in_flight": call.in_flight, "largest": call.largest, "shard": shard, "stop_after": call.stop_after}
-        item = Item.of(runs, call.out, machine, keep_weights=call.keep_weights, **settings)
-        with heeded():
-            outcome = execute_in_processes(plan, item, count)
-    else:
-        with heeded(), following(plan) if following else nullcontext(Lines()) as listener:
-            outcome = execute(
-                plan, call.out, machine, stop_after=call.stop_after, keep_weights=call.keep_weights, listener=listener
-            )
+    drawn = following(plan) if following and not executor.own_lines else nullcontext(Lines())
+    with heeded(), drawn as listener:
+        if not plan.jobs:
+            listener.sweep_started(plan)
+        outcome = executor.execute(plan, item, listener) if plan.jobs else SweepOutcome()
     found = finished_runs(plan.sound, call.out)
     best = best_runs(found)
     judged = {result.run_id: tuple(result.find(Verdicts) or ()) for result in found}
@@ -173,7 +185,8 @@ def carry_out(
         _print([f"{len(found)} finished runs are packed in {call.pack}, {size:.1f} MiB"])
     elif call.pack is not None:
         _print([f"no run is finished below {call.out}, so {call.pack} was not written"])
-    return FAILED if outcome.failed or plan.damaged else FINE
+    unmade = outcome.left if call.stop_after is None else []
+    return FAILED if outcome.failed or plan.damaged or unmade else FINE
 
 
 def _shard(text: str | None) -> tuple[int, int] | None:
@@ -185,13 +198,14 @@ def _shard(text: str | None) -> tuple[int, int] | None:
     return int(number), int(count)
 
 
-def _finished_elsewhere(files: Sequence[Path] | None) -> dict[str, frozenset[str] | None]:
+def _finished_elsewhere(files: Sequence[Path] | None) -> dict[str, list[str] | None]:
     """The runs in files that a person named with `--skip`: lists of ids, or packs, which also say what was asked."""
     if not files:
         return {}
     from mixerscope.packs import finished_analyses
 
-    return {run_id: stages for file in files for run_id, stages in finished_analyses(file).items()}
+    found = {run_id: stages for file in files for run_id, stages in finished_analyses(file).items()}
+    return {run_id: None if stages is None else sorted(stages) for run_id, stages in found.items()}
 
 
 def _check_pack(file: Path | None) -> None:

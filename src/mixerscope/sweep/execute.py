@@ -43,10 +43,12 @@ def execute(
     keep_weights: bool = False,
     listener: Listener | None = None,
     call: str = "",
+    leave: bool = False,
 ) -> SweepOutcome:
     """Runs all jobs of a plan, as far as `stop_after` seconds allow. A cohort that fails does not stop the others.
 
-    Processes that share a `call` try a cohort that failed in one of them no more.
+    Processes that share a `call` try a cohort that failed in one of them no more. With `leave` this one ends when
+    others are making all that is left.
 
     After an interrupt cohorts in flight are put down where they are, finished runs are kept, and the interrupt goes on.
     """
@@ -58,6 +60,7 @@ def execute(
     listener = listener or Listener()
     listener.sweep_started(plan)
     executor = _Executor(plan, root, with_its_share(machine, plan.in_flight), deadline, keep_weights, listener, call)
+    executor.leave = leave
     # Set here for all threads: cohorts that set it and set it back one by one would do so under each other's feet.
     with torch_threads(machine.threads), short_turns(machine), executor.compiling():
         for _, jobs in groupby(plan.jobs, key=lambda job: job.precision):
@@ -87,6 +90,7 @@ class _Executor:
         self.claims = Claims(root)
         self.begun: Counter[int] = Counter()
         """Of jobs that have not ended: how many cohorts were started."""
+        self.leave = False
         self.since = time.monotonic()
         self.stopping = threading.Event()
         self.ahead: Ahead | None = None
@@ -115,7 +119,7 @@ class _Executor:
                 while len(self.threads) < self.plan.in_flight and (pick := self._next()) is not None:
                     self._start(*pick)
                 refuse_signals()
-                if not self.threads and not any(self.forecast.fits(cohort) for _, cohort in self.waiting):
+                if not self.threads and not any(self._is_to_do(cohort) for _, cohort in self.waiting):
                     break
                 with suppress(queue.Empty):  # what has no room now may have some soon: compiled, or others faster
                     self._record(*self.ended.get(timeout=LOOKED_EVERY))
@@ -167,6 +171,10 @@ class _Executor:
                 self.outcome.elsewhere.append(pick[1])
                 self.listener.remark(f"{pick[1]}: made by another process")
         return None
+
+    def _is_to_do(self, cohort: Cohort) -> bool:
+        """Whether to wait for a cohort that cannot be started now."""
+        return self.forecast.fits(cohort) and not (self.leave and self.claims.others(cohort))
 
     def _claim(self, cohort: Cohort) -> bool:
         try:

@@ -12,7 +12,7 @@ from pydantic import field_validator
 from mixerscope.errors import CannotWrite, UserError
 from mixerscope.machine import Machine
 from mixerscope.registry import use
-from mixerscope.spec import RunSpec, Spec, parse, read_data_file
+from mixerscope.spec import RunSpec, Spec, digest, parse, read_data_file
 from mixerscope.store import write_bytes
 from mixerscope.store.checkpoints import WORKSHOP
 from mixerscope.sweep.ahead import adopted
@@ -33,6 +33,10 @@ class Item(Spec):
     largest: int | None = None
     shard: tuple[int, int] | None = None
     stop_after: float | None = None
+    skip: dict[str, list[str] | None] = {}
+    """Runs that are finished elsewhere, by id: the folders of their analyses there, or None where all is done."""
+    leave: bool = False
+    """Whether a process ends when others are making all that is left; else it waits, to take up what they may drop."""
     use: list[str] = []
     """Classes outside that a person named, as they were named."""
 
@@ -50,9 +54,14 @@ class Item(Spec):
             root=str(root.resolve()),
             runs=[run.model_dump(mode="json") for run in runs],
             machine=asdict(machine),
-            use=adopted(),
+            use=[_from_anywhere(reference) for reference in adopted()],
             **settings,
         )
+
+    @property
+    def asks(self) -> str:
+        """What is to be made and how, as a hash: the same for every call that asks for the same."""
+        return digest(self.model_dump(mode="json", exclude={"call"}))
 
     def write(self) -> Path:
         """Into the root, where every process that works there can read it."""
@@ -74,6 +83,12 @@ class Item(Spec):
             return Machine(**self.machine)
         except TypeError as error:
             raise UserError(f"the item's machine makes no sense: {error}") from error
+
+
+def _from_anywhere(reference: str) -> str:
+    """A class as somebody named it, whatever folder it is looked for from."""
+    place, _, name = reference.rpartition(":")
+    return f"{Path(place).resolve()}:{name}" if place.endswith(".py") else reference
 
 
 def read_item(path: Path) -> Item:

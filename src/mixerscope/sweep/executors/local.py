@@ -1,26 +1,25 @@
-"""A sweep in several processes of one machine, each with a GPU of its own where there are several.
+"""A sweep on this machine: in this process, or in several, each with a GPU of its own where there are several.
 
-They are given the same item and share its cohorts. One that dies is mourned in a line: the others take up what it was
-making, from its last checkpoint.
+Of several, one that dies is mourned in a line: the others take up what it was making, from its last checkpoint.
 """
 
 import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from mixerscope.errors import UserError, remark
 from mixerscope.machine import Machine
-from mixerscope.runs import is_finished
 from mixerscope.signals import received
+from mixerscope.sweep.execute import execute
+from mixerscope.sweep.executors.base import Executor, Following, remove_item
 from mixerscope.sweep.items import Item
-from mixerscope.sweep.listening import SweepOutcome
+from mixerscope.sweep.listening import Listener, SweepOutcome
 from mixerscope.sweep.plan import Plan
-from mixerscope.sweep.table import CohortRow, JobRow, read_rows, row_of
 
 LOCAL = "local"
 LOOKED_EVERY = 0.2
@@ -38,28 +37,38 @@ def processes_of(on: str, machine: Machine) -> int:
     return max(1, torch.cuda.device_count()) if machine.device == "cuda" else 1
 
 
-def execute_in_processes(plan: Plan, item: Item, count: int) -> SweepOutcome:
-    """Runs an item in so many processes, and gives what became of the plan."""
-    root = Path(item.root)
-    before = len(read_rows(root))
-    path = item.write()
-    started = [_start(path, number) for number in range(min(count, max(1, len(plan.cohorts))))]
-    try:
-        _wait(started)
-    finally:
-        for process in started:
-            process.terminate()  # those that have ended do not mind
-        for process in started:
-            process.wait()
-        with suppress(OSError):
-            path.unlink()
-            path.parent.rmdir()
-            path.parents[1].rmdir()
-    rows = [row_of(row) for row in read_rows(root)[before:]]
-    cohorts = [row for row in rows if isinstance(row, CohortRow)]
-    tried = {row.cohort for row in cohorts if row.ending == "failed"}
-    left = [c for c in plan.cohorts if c.id not in tried and not all(is_finished(run, root) for run in c.runs)]
-    return SweepOutcome(cohorts, [row for row in rows if isinstance(row, JobRow)], left=left)
+@dataclass(frozen=True)
+class Here(Executor):
+    """In this process."""
+
+    machine: Machine
+
+    def execute(self, plan: Plan, item: Item, listener: Listener) -> SweepOutcome:
+        kept, seconds = item.keep_weights, item.stop_after
+        root = Path(item.root)
+        return execute(plan, root, self.machine, stop_after=seconds, keep_weights=kept, listener=listener)
+
+
+@dataclass(frozen=True)
+class Processes(Executor):
+    """In so many processes of this machine."""
+
+    count: int
+    own_lines = True
+
+    def execute(self, plan: Plan, item: Item, listener: Listener) -> SweepOutcome:
+        following = Following(plan, Path(item.root), item.call, listener)
+        path = item.write()
+        started = [_start(path, number) for number in range(min(self.count, max(1, len(plan.cohorts))))]
+        try:
+            _wait(started)
+        finally:
+            for process in started:
+                process.terminate()  # those that have ended do not mind
+            for process in started:
+                process.wait()
+            remove_item(path)
+        return following.outcome()
 
 
 def _start(path: Path, number: int) -> "subprocess.Popen[bytes]":
@@ -69,9 +78,8 @@ def _start(path: Path, number: int) -> "subprocess.Popen[bytes]":
         names = [name for name in visible if name] or [str(n) for n in range(torch.cuda.device_count())]
         environment["CUDA_VISIBLE_DEVICES"] = names[number % len(names)]
     # In a session of its own: a signal to all is for this process, which tells the others once.
-    return subprocess.Popen(
-        [sys.executable, "-m", "mixerscope.work", str(path)], env=environment, start_new_session=True
-    )
+    words = [sys.executable, "-m", "mixerscope.work", str(path), "--with-parent"]
+    return subprocess.Popen(words, env=environment, start_new_session=True)
 
 
 def _wait(started: "list[subprocess.Popen[bytes]]") -> None:

@@ -1,0 +1,38 @@
+"""Where a sweep is made. Every way gives processes the same item, and they share its cohorts; ways differ in who starts
+the processes, and each is a small file here.
+"""
+
+from collections.abc import Sequence
+
+from mixerscope.errors import UserError
+from mixerscope.machine import Machine
+from mixerscope.sweep.executors.base import Executor
+from mixerscope.sweep.executors.local import LOCAL, Here, Processes, processes_of
+
+RAY, SLURM = "ray", "slurm"
+
+
+def is_elsewhere(on: str) -> bool:
+    """Whether `--on` names other machines, so that this one need not have their devices."""
+    return on.partition(":")[0] in (RAY, SLURM)
+
+
+def executor_of(on: str, machine: Machine, options: Sequence[str] = (), python: str | None = None) -> Executor:
+    """Who makes a sweep, by what `--on` says; refused where that cannot be had. Writes nothing."""
+    name, colon, rest = on.partition(":")
+    if options and name != SLURM:
+        raise UserError(f"--slurm {options[0]} says how jobs are queued, which is for --on {SLURM}, not for {on!r}")
+    if python and name != SLURM:
+        raise UserError(f"--python is the interpreter of jobs, for --on {SLURM}, not for {on!r}")
+    if name == SLURM:
+        from mixerscope.sweep.executors.slurm import Slurm
+
+        return Slurm.of(rest if colon else None, machine, options, python)
+    if name == RAY:
+        from mixerscope.sweep.executors.ray import Ray
+
+        return Ray.of(rest, machine)
+    if name == LOCAL:
+        count = processes_of(on, machine)
+        return Here(machine) if count == 1 else Processes(count)
+    raise UserError(f"--on is {LOCAL!r}, {LOCAL}:N, {SLURM!r}, {SLURM}:N, {RAY!r} or {RAY}:ADDRESS, got {on!r}")
