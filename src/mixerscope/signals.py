@@ -8,8 +8,7 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mixerscope.errors import Interrupted, complain
@@ -17,6 +16,8 @@ from mixerscope.errors import Interrupted, complain
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE = 8.0
 """Seconds: those who send signals often kill after ten."""
+LOOKED_EVERY, SEEN_GONE = 0.5, 2
+"""Seconds between two looks for what a process depends on, and how often it must be missed: networks forget files."""
 OVER = b"\0"
 SHOW_CURSOR = "\x1b[?25h"
 """Those who draw bars on a terminal hide the cursor, and could not show it again."""
@@ -64,16 +65,31 @@ def heeded() -> Iterator[None]:
         _noted.clear()
 
 
-def end_with_parent() -> None:
-    """From now on this process is asked to end when the one that started it has gone, however it went."""
-    parent = os.getppid()
+@contextmanager
+def ended_when(gone: Callable[[], bool]) -> Iterator[None]:
+    """While open, this process asks itself to end when something it depends on is gone, seen so `SEEN_GONE` times."""
+    over = threading.Event()
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os.kill(os.getpid(), signal.SIGTERM)
+        seen = 0
+        while not over.wait(LOOKED_EVERY):
+            seen = seen + 1 if gone() else 0
+            if seen == SEEN_GONE:
+                os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=watch, name="parent", daemon=True).start()
+    thread = threading.Thread(target=watch, name="gone", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def parent_gone() -> Callable[[], bool]:
+    """Whether the process that started this one has ended since, however it did."""
+    parent = os.getppid()
+    return lambda: os.getppid() != parent
 
 
 def _listen(reader: int, over: threading.Event) -> None:

@@ -6,11 +6,11 @@ runs where torch, numpy, pydantic and safetensors are installed.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mixerscope.errors import FAILED, FINE, MixerscopeError, complain
-from mixerscope.signals import end_with_parent, heeded
+from mixerscope.signals import ended_when, heeded, parent_gone
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,15 +20,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--with-parent", action="store_true", help="end when the process that started this one does")
     asked = parser.parse_args(argv)
     try:
-        if asked.with_parent:
-            end_with_parent()
-        return work(asked.ITEM)
+        alone = parent_gone() if asked.with_parent else bool
+        return work(asked.ITEM, alone)
     except (MixerscopeError, KeyboardInterrupt) as error:
         return complain(error)
 
 
-def work(path: Path) -> int:
-    """Makes an item, and gives the exit code."""
+def work(path: Path, gone: Callable[[], bool] = bool) -> int:
+    """Makes an item, and gives the exit code. Ends early, with a checkpoint, if the item is taken away meanwhile."""
     from mixerscope.sweep.execute import execute
     from mixerscope.sweep.items import read_item
     from mixerscope.sweep.plan import make_plan
@@ -36,7 +35,7 @@ def work(path: Path) -> int:
 
     item = read_item(path)
     root, machine = Path(item.root), item.on()
-    with heeded():
+    with heeded(), ended_when(lambda: gone() or not path.exists()):
         sizes = {"in_flight": item.in_flight, "largest": item.largest}
         plan = make_plan(item.specs(), root, machine, **sizes, skip=item.skip, shard=item.shard)
         outcome = execute(

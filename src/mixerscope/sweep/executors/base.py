@@ -65,9 +65,9 @@ class Following:
 
     def wait_for_others(self) -> None:
         """Until those who make cohorts of this sweep have put them down, as after a signal."""
-        until = time.monotonic() + GRACE + 2.0
+        until = time.monotonic() + GRACE - 2.0  # this process may have been sent one too
         while time.monotonic() < until and self._made_now():
-            pause(0.5)
+            time.sleep(0.2)
         self.look()
 
     def _made_now(self) -> bool:

@@ -67,10 +67,13 @@ class Ray(Executor):
                 there = self._connect(driver)
                 size = f"{there['nodes']} nodes, {there['CPU']:g} CPUs, {there['GPU']:g} GPUs"
                 listener.remark(f"{min(len(plan.cohorts), MOST)} tasks for Ray: {size}; logs are in {logs}")
-                self._wait(driver, following)
+                try:
+                    self._wait(driver, following)
+                finally:
+                    remove_item(path)  # which ends those who are still at it
+                    following.wait_for_others()
         finally:
             remove_item(path)
-        following.wait_for_others()
         outcome = following.outcome()
         if outcome.left or outcome.failed:
             listener.remark(f"logs of the tasks are in {logs}")
@@ -155,7 +158,7 @@ class _Driver:
     def end(self) -> None:
         self.process.terminate()
         try:
-            self.process.wait(timeout=5)
+            self.process.wait(timeout=5.0)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

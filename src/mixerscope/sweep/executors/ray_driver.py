@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mixerscope.signals import ended_when, parent_gone
+
 SHOWN_WITHIN = 60.0
 """Seconds after which a shared file system shows what another machine wrote."""
 RETRIES = 3
@@ -44,9 +46,6 @@ def made(asked: str) -> str:
 
 def main() -> None:
     """Starts so many tasks, and says of each how it ended."""
-    from mixerscope.signals import end_with_parent
-
-    end_with_parent()
     asked = json.loads(sys.stdin.readline())
     answers, sys.stdout = sys.stdout, sys.stderr  # whatever else is printed must not look like an answer
 
@@ -64,14 +63,14 @@ def main() -> None:
     waiting = [task.remote(json.dumps(asked["what"])) for _ in range(asked["tasks"])]
     while waiting:
         ended, waiting = ray.wait(waiting, num_returns=1)
-        for one in ended:
-            try:
-                say(kind="ended", path=ray.get(one))
-            except ray.exceptions.RayError as error:
-                cause = getattr(error, "cause", None) or error
-                say(kind="lost", reason=" ".join(str(cause).split())[:500])
+        try:
+            say(kind="ended", path=ray.get(ended[0]))
+        except ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None) or error
+            say(kind="lost", reason=" ".join(str(cause).split())[:500])
     ray.shutdown()
 
 
 if __name__ == "__main__":
-    main()
+    with ended_when(parent_gone()):
+        main()
