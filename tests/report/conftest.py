@@ -8,15 +8,20 @@ from pathlib import Path
 import pytest
 
 import mixerscope.stages.patch
-from mixerscope.artifacts import Estimate, RouteMove, Scores, Verdicts
+from mixerscope.artifacts import Estimate, Record, RouteMove, Scores, Verdicts
+from mixerscope.artifacts.effects import EffectTable
 from mixerscope.errors import SelfTestFailed
 from mixerscope.registry import MIXERS
 from mixerscope.runs import run, run_cohort
 from mixerscope.spec import RunSpec
 from mixerscope.store import RunFolder
 from mixerscope.store.folder import SealedFolder, StageFolder
+from mixerscope.tasks import AR
+
+from .browser import browser, opened  # noqa: F401 - fixtures
 
 TASK = {"name": "ar", "num_pairs": 2, "num_keys": 4, "num_values": 4}
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 MINE = '''from mixerscope.mixers.attention import Attention
 
 
@@ -128,3 +133,21 @@ def give_verdict(run_folder: RunFolder, mechanism: str, route: list[str], accura
     rewrite(judge, Verdicts(tuple(replace(verdict, **changes) for verdict in judge.read(Verdicts))))
     estimates = patch.read(Scores).estimates | {"original.accuracy": Estimate(accuracy, accuracy, accuracy, 6)}
     rewrite(patch, Scores(estimates))
+
+
+def make_hostile(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Gives the run of based hostile names wherever a run can have names; the name of its folder."""
+    run_folder = find_run(root, "based")
+    renamed = run_folder.path.with_name(f"<script>alert(3)<script>-{run_folder.seal().id}")
+    run_folder.path.rename(renamed)
+    run_folder.path = renamed
+    record = run_folder.read(Record)
+    model = {**record.spec["model"], "architecture": "<script>alert(3)<script>"}
+    rewrite(run_folder, replace(record, spec={**record.spec, "model": model}))
+    patch = find_stage(run_folder, "patch")
+    effects = patch.read(EffectTable)
+    cells = tuple(replace(cell, role=cell.role + HOSTILE) for cell in effects.cells)
+    facts = replace(effects.facts, mechanisms=(replace(effects.facts.mechanisms[0], meaning=HOSTILE),))
+    rewrite(patch, replace(effects, cells=cells, reasons=(HOSTILE,) * len(cells), facts=facts))
+    monkeypatch.setattr(AR, "symbol", lambda self, token: f"{HOSTILE}{token}")
+    return renamed.name

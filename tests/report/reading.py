@@ -42,8 +42,17 @@ class Page(HTMLParser):
         [text] = [text for attrs, text in self.scripts if attrs.get("id") == id]
         return gzip.decompress(base64.b64decode(text)).decode()
 
-    def charts(self) -> dict:
-        return json.loads(self.unpacked("charts"))
+    def overview(self) -> dict:
+        """What the figures over all models are drawn from."""
+        return json.loads(self.unpacked("overview"))
+
+    def details(self) -> dict:
+        """What the figures of single models are drawn from."""
+        return json.loads(self.unpacked("details"))
+
+    def figures(self, kind: str) -> list[dict[str, str | None]]:
+        """The attributes of the places that hold figures of a kind."""
+        return [attrs for _, attrs in self.tags if attrs.get("data-kind") == kind]
 
     def table(self, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(io.StringIO(self.unpacked(name))))

@@ -1,47 +1,183 @@
-"""The page in a real browser, cut off from the network."""
+"""The page in a real browser: drawn without the network, changed by filters, saved, read by keyboard, printed."""
 
+import csv
+import io
 import re
-import shutil
-import subprocess
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from mixerscope.artifacts import Estimate
+from mixerscope.artifacts.verdicts import Test as Asked
 from mixerscope.report import write_report
+from mixerscope.results import load_run, load_runs
 
-from .conftest import find_run, give_verdict
+from .conftest import HOSTILE, find_run, give_verdict, make_hostile
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr"),
-    *("--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=20000", "--dump-dom"),
-]
+OVERLAPS = """(svg) => {
+  const boxes = [...svg.querySelectorAll('text')].filter((t) => t.textContent.trim() && !t.getAttribute('transform'))
+    .map((t) => [t.textContent, t.getBoundingClientRect()]);
+  const found = [];
+  boxes.forEach(([a, p], i) => boxes.slice(i + 1).forEach(([b, q]) => {
+    const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+    const down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+    if (across > 2 && down > 4) found.push(`${a} | ${b}`);
+  }));
+  return found;
+}"""
+"""Labels of a figure that stand on each other; slanted ones, whose boxes are larger than they are, left out."""
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_the_charts_are_drawn_and_the_tables_unpack(folder, tmp_path):
-    root = folder("based", "two slots", "other task", "diverged", "unpatchable", "mine")
-    give_verdict(find_run(root, "based"), "induction", ["key", "value", "query"])
-    folder("wide based")
-    path = write_report(root)
-    # What a click on a download button does, minus the click.
-    ask = "<script>unpack('summary.csv').then((b) => b.text()).then((t) => { document.body.dataset.csv = t; })</script>"
-    before, _, after = path.read_text().rpartition("</body>")
-    path.write_text(f"{before}{ask}</body>{after}")
-    done = subprocess.run(
-        [str(CHROMIUM), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", path.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-    )
-    dom = done.stdout
-    folded = len(re.findall(r'id="map-[^"]*-sites"', dom))
-    holders = len(re.findall(r'class="chart[ "]', dom))
-    assert folded >= 3
-    assert len(re.findall(r'data-drawn="yes"', dom)) == holders - folded
-    assert len(re.findall(r'<svg[^>]*class="marks"', dom)) == holders - folded
-    assert 'data-csv="model,architecture,task' in dom
-    assert "could not be drawn" not in dom.partition('<script type="application/gzip')[0]
-    assert "CONSOLE" not in done.stderr, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+def passed(*names, value=0.97):
+    return tuple(Asked(name, True, Estimate(value, value - 0.03, min(1, value + 0.02), 200), 0.9) for name in names)
+
+
+@pytest.fixture
+def judged(folder):
+    """Three models, one of which has a route."""
+    root = folder("based", "attention", "attention seed 1")
+    tests = passed("above guessing", "follows: query", "sufficient", "necessary", "takes the route", "asks there")
+    give_verdict(find_run(root, "based"), "induction", ["key", "value", "query"], tests=tests)
+    return root
+
+
+def saves(tab, label):
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name=label, exact=True).first.click()
+    return Path(download.value.path()).read_bytes()
+
+
+def test_every_figure_in_sight_is_drawn_and_nothing_is_asked_of_the_network(folder, opened):
+    root = folder("based", "two slots", "other task", "diverged", "unpatchable", "mine", "watched")
+    give_verdict(find_run(root, "local-Mine"), "induction", ["key", "value", "query"])
+    tab = opened(root)
+    tab.mouse.wheel(0, 100_000)
+    waiting = ".figure:not([data-drawn])"
+    hidden = tab.locator(f"details:not([open]) {waiting}").count()
+    tab.wait_for_timeout(100)
+    assert tab.locator(f"main > section > {waiting}").count() == 0
+    assert hidden >= 3
+    tab.locator("summary", has_text=re.compile("^(Every site|Show them)")).first.click()
+    assert tab.locator("details[open] .figure svg.drawn").count() >= 1
+
+
+def test_filters_change_the_pictures_the_cards_and_the_table(kernels, tmp_path, opened):
+    tab = opened(write_report(kernels, tmp_path / "page.html"))
+    points = tab.locator("figure[data-kind=accuracy] .point")
+    rows = tab.locator("tbody.rows tr")
+    assert (points.count(), rows.count(), tab.locator("#shown").inner_text()) == (16, 16, "all 16 models")
+    before = tab.locator("figure[data-kind=printed] svg").get_attribute("aria-label")
+    tab.locator("fieldset", has_text="model.options.d_conv").get_by_label("2", exact=True).uncheck()
+    assert (points.count(), rows.count(), tab.locator("#shown").inner_text()) == (8, 8, "8 of 16 models")
+    assert "d_conv=2" not in tab.locator(".cards").inner_text()
+    assert tab.locator("figure[data-kind=printed] svg").get_attribute("aria-label") != before
+    table = list(csv.DictReader(io.StringIO(saves(tab, "Download curves.csv").decode())))
+    assert {row["model"].split()[2] for row in table} == {"d_conv=4"}
+    tab.get_by_role("button", name="Show all").click()
+    assert points.count() == 16
+
+
+def test_more_models_than_are_shown_open_from_the_table(kernels, tmp_path, opened):
+    tab = opened(write_report(kernels, tmp_path / "page.html"))
+    assert tab.locator(".cards > .card").count() == 6
+    name = tab.locator("tbody.rows button.open").last.inner_text()
+    tab.locator("tbody.rows button.open").last.click()
+    tab.locator(".cards > .card:focus").wait_for()
+    assert tab.locator(".cards > .card .name").first.inner_text() == name
+    tab.get_by_role("button", name="Show more models").click()
+    tab.locator(".cards > .card:nth-child(12)").wait_for()
+
+
+def test_what_is_saved_holds_the_numbers_shown(judged, opened):
+    tab = opened(judged)
+    run = load_run(find_run(judged, "based").path)
+    stored = {
+        (row["direction"], row["site"], row["role"]): row["value"]
+        for row in run.effects.rows()
+        if row["metric"] == "share" and row["slot"] == "key" and row["head"] is None
+    }
+    card = tab.locator(".card[data-model]", has=tab.get_by_role("heading", name="based", exact=True))
+    with tab.expect_download() as download:
+        card.get_by_role("button", name="CSV of Where it sits").click()
+    rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    assert len(rows) == 2 * 3 * 5
+    for row in rows:
+        value = stored[row["direction"], row["site"], row["role"]]
+        assert (row["share"] == "") == (value is None)
+        assert value is None or float(row["share"]) == pytest.approx(value, abs=1e-4)
+    shown = [text for text in card.locator("[data-kind=map] .cell-text").all_text_contents() if text[-1].isdigit()]
+    numbers = [f"{float(row['share']):.2f}".replace("-0.00", "0.00").replace("-", "−") for row in rows if row["share"]]
+    assert sorted(shown) == sorted(numbers)
+    cells = list(csv.DictReader(io.StringIO(saves(tab, "Download cells.csv").decode())))
+    assert {row["run_id"] for row in cells} == {run.run_id for run in load_runs(judged)}
+    summary = list(csv.DictReader(io.StringIO(saves(tab, "Download summary.csv").decode())))
+    assert {row["mechanism"] for row in summary} == {"induction", "not above guessing"}
+
+
+def test_figures_are_saved_as_pictures(judged, opened):
+    tab = opened(judged)
+    svg = ElementTree.fromstring(saves(tab, "SVG of How information moves").decode())
+    texts = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"block 0", "block 1", "part 0", "part 1"} <= set(texts)
+    strokes = {path.get("stroke") for path in svg.iter("{http://www.w3.org/2000/svg}path")}
+    assert "rgb(0, 114, 178)" in strokes, "colours are written into it"
+    assert saves(tab, "PNG of How information moves").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_labels_do_not_stand_on_each_other_and_nothing_is_cut_off(judged, opened, width):
+    tab = opened(judged, width)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    for figure in tab.locator("svg.drawn").all():
+        assert figure.evaluate(OVERLAPS) == []
+
+
+def test_marks_say_more_when_pointed_at_or_reached_by_keyboard(judged, opened):
+    tab = opened(judged)
+    tab.locator("[data-kind=map] rect[data-tip]").first.hover()
+    assert "n = 6" in tab.locator("#tip").inner_text()
+    flow = tab.locator("[data-kind=flow] svg.drawn")
+    flow.focus()
+    for _ in range(40):
+        tab.keyboard.press("ArrowRight")
+        if "key → value" in tab.locator("#tip").inner_text():
+            break
+    assert "91.2 % of 6 documents" in tab.locator("#said").inner_text()
+    tab.keyboard.press("Escape")
+    assert tab.locator("#tip").is_hidden()
+
+
+def test_accuracy_stands_beside_guessing_and_single_seeds_say_so(folder, opened):
+    tab = opened(folder("based", "attention"))
+    for kind in ("accuracy", "curves"):
+        assert re.search(r"guessing \d+\.\d %", tab.locator(f"figure[data-kind={kind}]").first.inner_text())
+    assert "every one a single seed" in tab.locator("figure[data-kind=accuracy]").first.inner_text()
+
+
+def test_hostile_names_stay_text_in_the_browser(folder, monkeypatch, opened):
+    root = folder("based")
+    make_hostile(root, monkeypatch)
+    tab = opened(root)
+    for fold in tab.locator("summary").all():
+        fold.click()
+    tab.locator("[data-kind=map] rect[data-tip]").first.hover()
+    assert tab.locator("img").count() == 0
+    assert HOSTILE in tab.locator("#tip").inner_text()
+    assert HOSTILE in tab.locator("main").inner_text()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing_serious(judged, opened, dark):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed (extra e2e)")
+    tab = opened(judged, dark=dark)
+    for fold in tab.locator("summary").all():
+        fold.click()
+    found = axe.Axe().run(tab).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in serious] == []
+
+
+def test_three_models_print_on_two_pages(judged, opened):
+    tab = opened(judged)
+    assert len(re.findall(rb"/Type\s*/Page\b", tab.pdf(prefer_css_page_size=True))) == 2

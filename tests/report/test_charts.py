@@ -16,7 +16,7 @@ from mixerscope.report.heat_maps import all_rows, boundary_rows, heat_map
 from mixerscope.results import load_run, load_runs
 
 from .conftest import find_run, find_stage, give_verdict, rewrite
-from .reading import page_of
+from .reading import Page, page_of
 
 
 def models_of(root):
@@ -26,16 +26,22 @@ def models_of(root):
 
 def test_heat_maps_show_the_shares_of_the_table(folder):
     root = folder("based")
-    [chart] = [chart for id, chart in page_of(root).charts().items() if id.endswith("-sites")]
+    details = page_of(root).details()
+    grid = details["models"][0]["grids"]["key"]
+    frame = details["frames"][grid["frame"]]
+    places = [(d, s, r) for d in ("restore", "break") for s in frame["sites"] for r in frame["roles"]]
+    codes = {"m": "measured", "-": "no path", "=": "same", "x": "invalid"}
     shown = {
-        (d, r["site"], r["role"]): (r["share"], r["status"]) for d, rows in chart["datasets"].items() for r in rows
+        place: (share, codes[code])
+        for place, share, code in zip(places, grid["share"], grid["status"], strict=True)
+        if code != "."
     }
     effects = load_run(find_run(root, "based").path).effects
     rows = [r for r in effects.rows() if r["metric"] == SHARE and r["head"] is None and r["slot"] in effects.slots]
     roles = ("key", "value", "next_key", "divider", "query")
     assert {row["role"] for row in rows} > set(roles), "judging looked at more places than the map has columns"
     assert shown == {
-        (row["direction"], row["site"], row["role"]): (row["value"] and round(row["value"], 4), row["status"])
+        (row["direction"], row["site"], row["role"]): (row["value"] and round(10_000 * row["value"]), row["status"])
         for row in rows
         if row["role"] in roles
     }
@@ -70,7 +76,7 @@ def test_charts_are_valid_and_can_be_saved_without_a_browser(folder, tmp_path):
 
 def test_models_of_several_widths_are_shown_together(folder):
     root = folder("wide based", "attention", "diverged")
-    assert 'id="widths-0"' not in write_report(root).read_text(), "no architecture has two"
+    assert not page_of(root).figures("printed"), "no architecture has two"
     folder("based")
     chart = width_chart(models_of(root))
     assert chart is not None
@@ -88,7 +94,7 @@ def test_models_of_several_widths_are_shown_together(folder):
         ("based", 16),
     }
     assert "based at 16" in spec["description"]
-    assert write_report(root).read_text().count('id="widths-0"') == 1
+    assert len(page_of(root).figures("printed")) == 1
 
 
 def test_a_sweep_over_an_option_has_a_line_for_each_value_and_no_two_equal_names(kernels, tmp_path):
@@ -101,10 +107,8 @@ def test_a_sweep_over_an_option_has_a_line_for_each_value_and_no_two_equal_names
     assert lines == {"mamba d_conv=2": 2, "mamba d_conv=4": 2}
     assert {row["seeds"] for row in spec["datasets"]["lines"]} == {2}
     assert len(spec["datasets"]["models"]) == 16
-    page = write_report(kernels, tmp_path / "page.html").read_text()
-    for model in models:
-        assert f'<th scope="row">{model.label}</th>' in page
-        assert f'<span class="name">{model.label}</span>' in page
+    page = Page(write_report(kernels, tmp_path / "page.html").read_text())
+    assert [model["label"] for model in page.overview()["models"]] == [model.label for model in models]
 
 
 def ran(width, seed, lr, dev, fresh, outcome="finished", series="based"):
@@ -178,12 +182,11 @@ def test_emergence_between_several_blocks_is_several_lines():
 
 def test_a_run_that_was_watched_shows_how_its_mechanism_came_about(folder):
     root = folder("watched")
-    assert "How the mechanism came about" not in page_of(root).visible(), "this one never read the token"
+    assert page_of(root).overview()["emergence"] == [None], "this one never read the token"
     stage = find_stage(find_run(root, "based"), "emergence")
     points = stage.read(Emergence).points
     rewrite(stage, Emergence(tuple(replace(point, share=0.25) for point in points)))
-    page = page_of(root)
-    assert "How the mechanism came about" in page.visible()
-    rows = page.charts()["emergence-0-0"]["datasets"]["emergence"]
-    assert {row["step"] for row in rows} == {point.step for point in points}
-    assert {row["what"] for row in rows} == {"key", "value", "next_key", "divider", "query", "accuracy"}
+    [lines] = page_of(root).overview()["emergence"]
+    assert {line["name"] for line in lines} == {"key", "value", "next_key", "divider", "query"}
+    assert {step for line in lines for step in line["step"]} == {point.step for point in points}
+    assert {share for line in lines for share in line["share"]} == {0.25}

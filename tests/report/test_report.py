@@ -1,27 +1,25 @@
 """The page as a file: what it says and what it holds."""
 
 import re
-from dataclasses import replace
+from dataclasses import astuple, replace
 from types import SimpleNamespace
 
 import pytest
 
 from mixerscope.analysis import Rules
-from mixerscope.artifacts import Estimate, Provenance, Record, SelfTest, StageRecord
-from mixerscope.artifacts.effects import EffectTable
+from mixerscope.artifacts import Estimate, Provenance, SelfTest, StageRecord
+from mixerscope.artifacts.effects import Cell, EffectTable
 from mixerscope.artifacts.verdicts import Test as Asked
 from mixerscope.report import write_report
 from mixerscope.report.data import gather
 from mixerscope.report.findings import UNNAMED, _names
-from mixerscope.report.heat_maps import MARKS
-from mixerscope.report.tables import DIGITS
+from mixerscope.report.grids import MARKS, UNDEFINED
 from mixerscope.results import load_run, load_runs
 from mixerscope.runs import run
 from mixerscope.store import read_json
-from mixerscope.tasks import AR
 from mixerscope.tasks.mechanisms import RETRIEVAL
 
-from .conftest import find_run, find_stage, give_verdict, rewrite, tiny_spec
+from .conftest import HOSTILE, find_run, find_stage, give_verdict, make_hostile, rewrite, tiny_spec
 from .reading import Page, page_of
 
 ROUTES = {mechanism.name: list(mechanism.route) for mechanism in RETRIEVAL}
@@ -52,8 +50,7 @@ def test_several_runs_tasks_and_outcomes_share_a_page(folder):
         assert expected in text
     labels = [row["model"] for row in read_json(root / "summary.json")["models"]]
     assert len(set(labels)) == 7, "every run of a task needs a name of its own"
-    holders = {attrs["id"] for tag, attrs in page.tags if "chart" in (attrs.get("class") or "").split()}
-    assert holders == set(page.charts())
+    assert [task["models"] for task in page.overview()["tasks"]] == [[0, 1, 2, 3, 4, 5], [6]]
 
 
 def test_runs_go_by_the_settings_in_which_they_differ(folder):
@@ -63,6 +60,7 @@ def test_runs_go_by_the_settings_in_which_they_differ(folder):
     attention = ["attention lr=0.001 seed=0", "attention lr=0.001 seed=1", "attention lr=0.002 seed=0"]
     assert names == [*attention, "based d=8", "based d=16"]
     assert all(name in page.visible() for name in names)
+    assert [model["label"] for model in page.overview()["models"]] == names
     assert {row["train.lr"] for row in page.table("summary.csv")} == {"0.001", "0.002", ""}
 
 
@@ -115,26 +113,23 @@ def test_every_number_of_the_summary_table_is_in_the_downloads(folder):
     assert {float(v) for v in shown if v} <= {float(v) for v in in_csv if re.fullmatch(r"-?[\d.]+(e-?\d+)?", v)}
 
 
-def test_downloads_are_the_tables_of_the_runs(folder):
-    root = folder("based", "attention", "watched")
+def test_what_is_drawn_is_what_the_runs_measured(folder):
+    root = folder("based", "watched")
     page = page_of(root)
-    runs = [group.run for [task] in [gather(load_runs(root))] for group in task.models]
-    tables = {
-        "cells.csv": [row for run in runs for row in run.effects.rows()],
-        "curves.csv": [row for run in runs for row in run.curve.rows()],
-        "emergence.csv": list(runs[2].emergence.rows()),
-    }
-    for name, rows in tables.items():
-        table = page.table(name)
-        assert len(table) == len(rows)
-        for read, row in zip(table, rows, strict=True):
-            for column, value in row.items():
-                if isinstance(value, int | float):
-                    assert float(read[column]) == pytest.approx(value, rel=10 ** (1 - DIGITS), abs=1e-12)
-                else:
-                    assert read[column] == ("" if value is None else value)
-    buttons = {attrs.get("data-file") for tag, attrs in page.tags if tag == "button"}
-    assert buttons == {"summary.csv", *tables}
+    runs = [model.run for [task] in [gather(load_runs(root))] for model in task.models]
+    for i, measured in enumerate(runs):
+        curve = page.overview()["curves"][i]
+        assert curve["step"] == [point.step for point in measured.curve.points]
+        assert curve["accuracy"] == pytest.approx([point.accuracy for point in measured.curve.points], abs=1e-4)
+        assert page.overview()["models"][i]["accuracy"] == pytest.approx([*astuple(measured.scores.accuracy)], abs=1e-4)
+        table = measured.effects
+        cell = Cell("key", "restore", "blocks.1.resid_pre", "value")
+        likelihood = table.estimate(cell, "likelihood").value
+        shown = page.overview()["printed"][i]["key"]
+        assert shown["restored"]["after block 0"]["value"] == pytest.approx(likelihood, abs=1e-4)
+        assert shown["corrupted"] == pytest.approx(table.likelihood("corrupted key").mean().item(), abs=1e-4)
+    buttons = [attrs.get("data-file") for tag, attrs in page.tags if tag == "button"]
+    assert buttons == ["summary.csv", "cells.csv", "curves.csv", "emergence.csv"]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +154,7 @@ def test_a_route_is_drawn_with_the_part_that_made_each_move(folder):
     root = folder("based")
     give_verdict(find_run(root, "based"), "induction", ROUTES["induction"])
     text = page_of(root).visible()
-    assert "key block 0: part 0 value block 1: part 1 query" in text
+    assert "key block 0: part 0 → value block 1: part 1 → query" in text
 
 
 @pytest.mark.parametrize(
@@ -241,9 +236,18 @@ def test_cells_that_are_not_numbers_are_marked_and_explained(folder):
     rewrite(patch, replace(effects, statuses=statuses, reasons=reasons))
     give_verdict(run_folder, "induction", ROUTES["induction"])
     page = page_of(root)
-    rows = [row for chart in page.charts().values() for data in chart.get("datasets", {}).values() for row in data]
-    by_status = {row["status"]: row["text"] for row in rows if row.get("status", "measured") != "measured"}
-    assert by_status == MARKS
+    details = page.details()
+    grid = details["models"][0]["grids"]["key"]
+    assert {*grid["status"]} == {"m", "-", "=", "x"}
+    assert page.overview()["marks"] == {
+        "-": MARKS["no path"],
+        "=": MARKS["same"],
+        "x": MARKS["invalid"],
+        "m": UNDEFINED,
+    }
+    frame = details["frames"][grid["frame"]]
+    invalid = {(frame["sites"][s], frame["roles"][r]) for _, s, r, reason in grid["why"] if reason == "nan"}
+    assert invalid == {("blocks.1.resid_pre", "divider")}
     for status in MARKS:
         assert f"{status}:" in page.visible()
 
@@ -276,7 +280,7 @@ def test_a_run_whose_code_is_not_at_hand_is_drawn_like_any_other(folder):
     page = page_of(root)
     [row] = read_json(root / "summary.json")["models"]
     assert (row["model"], row["mechanism"]) == ("local/Mine", "not above guessing")
-    assert len(page.charts()) == 3
+    assert [len(page.figures(kind)) for kind in ("map", "curves", "accuracy")] == [1, 1, 0]
     assert "One of the measured pairs" not in page.visible()
     folder("attention")
     [group] = gather(load_runs(root))
@@ -305,26 +309,13 @@ def test_no_request_leaves_the_page(folder):
 
 def test_hostile_names_stay_text(folder, monkeypatch):
     root = folder("based")
-    hostile = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
-    run_folder = find_run(root, "based")
-    renamed = run_folder.path.with_name(f"<script>alert(3)<script>-{run_folder.seal().id}")
-    run_folder.path.rename(renamed)
-    run_folder.path = renamed
-    record = run_folder.read(Record)
-    model = {**record.spec["model"], "architecture": "<script>alert(3)<script>"}
-    rewrite(run_folder, replace(record, spec={**record.spec, "model": model}))
-    patch = find_stage(run_folder, "patch")
-    effects = patch.read(EffectTable)
-    cells = tuple(replace(cell, role=cell.role + hostile) for cell in effects.cells)
-    facts = replace(effects.facts, mechanisms=(replace(effects.facts.mechanisms[0], meaning=hostile),))
-    rewrite(patch, replace(effects, cells=cells, reasons=(hostile,) * len(cells), facts=facts))
-    monkeypatch.setattr(AR, "symbol", lambda self, token: f"{hostile}{token}")
+    name = make_hostile(root, monkeypatch)
     html = write_report(root).read_text()
     page = Page(html)
-    assert hostile in "".join(page.text)
-    assert renamed.name in "".join(page.text)
+    assert HOSTILE in "".join(page.text)
+    assert name in "".join(page.text)
     assert not any(tag == "img" for tag, _ in page.tags)
-    assert len([tag for tag, _ in page.tags if tag == "script"]) == 6
+    assert len([tag for tag, _ in page.tags if tag == "script"]) == 4
     assert "<script>alert" not in html
 
 
@@ -341,7 +332,7 @@ def test_a_task_solved_without_retrieval_is_said_so(folder):
     give_verdict(find_run(root, "based"), "not retrieval", [])
     page = page_of(root)
     assert page.headline() == "Solved without retrieval"
-    assert not any("boundaries" in id for id in page.charts())
+    assert [attrs.get("data-sites") for attrs in page.figures("map")] == ["all"]
 
 
 def test_many_models_are_counted_by_architecture():

@@ -10,6 +10,7 @@ import altair as alt
 from mixerscope.analysis.rules import NOT_LEARNED
 from mixerscope.artifacts import Evaluation
 from mixerscope.report.data import DIVERGED, UNPATCHED, ModelResult
+from mixerscope.report.rates import merit
 
 CURVE_HEIGHT = 220
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -95,20 +96,13 @@ def width_lines(models: Sequence[ModelResult]) -> list[dict[str, Any]]:
             rates.setdefault((model.series, model.width, model.training["seed"]), []).append(model)
     seeds: dict[tuple[str, int], list[float]] = {}
     for (series, width, _), runs in rates.items():
-        accuracy = max(runs, key=_merit).any_accuracy
+        accuracy = max(runs, key=merit).any_accuracy
         if accuracy is not None:
             seeds.setdefault((series, width), []).append(accuracy)
     return [
         {"series": series, "width": width, "accuracy": round(median(found), 4), "seeds": len(found)}
         for (series, width), found in seeds.items()
     ]
-
-
-def _merit(model: ModelResult) -> tuple[bool, float, float, float]:
-    """A run that diverged stands for its width only where all of them did."""
-    last = model.curve.last
-    accuracy, likelihood = (last.accuracy, last.likelihood) if last else (0.0, 0.0)
-    return model.status.outcome != "diverged", accuracy, likelihood, -model.training["train"]["lr"]
 
 
 def _series(count: int) -> tuple[list[str], list[list[int]]]:

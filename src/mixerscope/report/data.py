@@ -11,9 +11,12 @@ from functools import cached_property
 from typing import Any
 
 from mixerscope.artifacts import Curve, Emergence, Estimate, Provenance, Scores, SelfTest, Status, Verdict, Verdicts
-from mixerscope.artifacts.effects import SHARE, SWAP, EffectTable
+from mixerscope.artifacts.effects import EffectTable, Facts
+from mixerscope.artifacts.proof import Proof
 from mixerscope.registry import TASKS
 from mixerscope.report.example import Example, example_of
+from mixerscope.report.flow import Lane, lanes_of
+from mixerscope.report.grids import Grid, Printed, first_document, grids_of, printed_of
 from mixerscope.results import RunResult
 from mixerscope.spec import canonical_json, digest
 from mixerscope.spec.labels import labels, varying
@@ -44,7 +47,14 @@ class ModelResult:
     curve: Curve
     provenance: Provenance
     scores: Scores | None
-    effects: EffectTable | None
+    facts: Facts | None
+    """Of the documents and the model, where it was patched."""
+    grids: Mapping[str, Grid]
+    """By patched slot."""
+    printed: Mapping[str, Printed]
+    first: Mapping[str, float]
+    """What the model made of the first document."""
+    lanes: tuple[Lane, ...]
     verdicts: tuple[Verdict, ...]
     self_test: SelfTest | None
     emergence: Emergence | None
@@ -100,24 +110,23 @@ class ModelResult:
     @cached_property
     def rules(self) -> dict[str, Any]:
         """Thresholds by which the verdicts were reached; none where nothing was judged."""
-        judge = self.run.stages.get("judge")
-        return judge.record.settings.get("rules", {}) if judge and self.verdicts else {}
+        return _rules(self.run) if self.verdicts else {}
+
+    @property
+    def guessing(self) -> float | None:
+        """The accuracy that is had without solving the task; None where nobody knows."""
+        return self.facts.guessing if self.facts else None
 
     @cached_property
     def glosses(self) -> dict[str, str]:
         """Mechanisms of the task that have a name, in plain words."""
-        named = self.effects.facts.mechanisms if self.effects else ()
+        named = self.facts.mechanisms if self.facts else ()
         return {mechanism.name: mechanism.meaning for mechanism in named if mechanism.meaning}
 
     @cached_property
     def shares(self) -> dict[str, list[dict[str, Any]]]:
-        """By patched slot: the rows of its cells that hold a share at the first read, without those of single heads."""
-        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        first = self.effects.facts.first_read if self.effects else ""
-        for row in self.effects.rows() if self.effects else ():
-            if row["metric"] == SHARE and row["edit"] == SWAP and row["head"] is None and row["read"] == first:
-                found[row["slot"]].append(row)
-        return {slot: found[slot] for slot in self.effects.slots if slot in found} if self.effects else {}
+        """By patched slot: the cells of its grid, a row each."""
+        return {slot: list(grid.rows()) for slot, grid in self.grids.items()}
 
     @cached_property
     def notes(self) -> list[str]:
@@ -188,8 +197,16 @@ def _code(run: RunResult) -> str:
     return f"code {digest(parts)[:6]}"
 
 
+def _rules(run: RunResult) -> dict[str, Any]:
+    judge = run.stages.get("judge")
+    return judge.record.settings.get("rules", {}) if judge else {}
+
+
 def _model(run: RunResult, id: str, label: str, series: str, differs: Mapping[str, Any], seeds: int) -> ModelResult:
-    verdicts = run.find(Verdicts)
+    found = run.find(Verdicts)
+    verdicts = found.verdicts if found else ()
+    table = run.find(EffectTable)
+    facts = table.facts if table else None
     return ModelResult(
         run=run,
         run_id=id,
@@ -201,9 +218,19 @@ def _model(run: RunResult, id: str, label: str, series: str, differs: Mapping[st
         curve=run.curve,
         provenance=run.provenance,
         scores=run.find(Scores),
-        effects=run.find(EffectTable),
-        verdicts=verdicts.verdicts if verdicts else (),
+        facts=facts,
+        grids=grids_of(table, {verdict.slot: _places(verdict) for verdict in verdicts}) if table else {},
+        printed=printed_of(table) if table else {},
+        first=first_document(table) if table else {},
+        lanes=tuple(lanes_of(facts, verdicts, run.find(Proof), _rules(run))) if facts else (),
+        verdicts=verdicts,
         self_test=run.find(SelfTest),
         emergence=run.find(Emergence),
         reason=run.reason,
     )
+
+
+def _places(verdict: Verdict) -> set[str]:
+    """Where a verdict says that the information stands."""
+    carriers = {boundary.carrier for boundary in verdict.boundaries if boundary.carrier}
+    return carriers | {move.target for move in verdict.moves}

@@ -1,12 +1,12 @@
 """One of the measured pairs of documents, made again. It is shown only where it is what was measured."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from mixerscope.artifacts import Provenance
-from mixerscope.artifacts.effects import ORIGINAL, EffectTable, corrupted
+from mixerscope.artifacts.effects import ORIGINAL, corrupted
 from mixerscope.errors import UserError
 from mixerscope.interventions import Pairs, make_pairs
 from mixerscope.results import RunResult
@@ -42,20 +42,20 @@ class Patched(Protocol):
     @property
     def label(self) -> str: ...
     @property
-    def effects(self) -> EffectTable | None: ...
+    def first(self) -> Mapping[str, float]: ...
 
 
 def example_of(models: Iterable[Patched]) -> Example | None:
     """The first pair that the first of the patched models saw whose documents this code still makes, else None."""
-    patched = [(model, model.effects, _measured(model.run)) for model in models if model.effects is not None]
+    patched = [(model, _measured(model.run)) for model in models if model.first]
     no_longer: set[str] = {""}
-    for model, _, sha256 in patched:
+    for model, sha256 in patched:
         spec = _spec(model.run) if sha256 not in no_longer else None
         if spec is None:
             continue
         pairs = make_pairs(spec.task, spec.stages["patch"], spec.data_seed)
         if pairs.sha256() == sha256:
-            saw_it = [(other.label, table) for other, table, theirs in patched if theirs == sha256]
+            saw_it = [(other.label, other.first) for other, theirs in patched if theirs == sha256]
             return _example(spec.task.single_query(), pairs, saw_it)
         no_longer.add(sha256)
     return None
@@ -75,7 +75,7 @@ def _spec(run: RunResult) -> RunSpec | None:
         return None
 
 
-def _example(task: Task, pairs: Pairs, tables: Iterable[tuple[str, EffectTable]]) -> Example:
+def _example(task: Task, pairs: Pairs, saw_it: Iterable[tuple[str, Mapping[str, float]]]) -> Example:
     batch = pairs.original
     roles: dict[int, list[str]] = defaultdict(list)
     for name, at in batch.roles.items():
@@ -92,11 +92,7 @@ def _example(task: Task, pairs: Pairs, tables: Iterable[tuple[str, EffectTable]]
         answer=task.symbol(int(answer[0])),
         asked_at=int(read[0]),
         likelihoods=[
-            (
-                label,
-                table.likelihood(ORIGINAL)[0].item(),
-                {slot: table.likelihood(corrupted(slot))[0].item() for slot in pairs.patched},
-            )
-            for label, table in tables
+            (label, first[ORIGINAL], {slot: first[corrupted(slot)] for slot in pairs.patched})
+            for label, first in saw_it
         ],
     )

@@ -8,16 +8,13 @@ import altair as alt
 
 from mixerscope.report.charts import Chart
 from mixerscope.report.data import ModelResult
+from mixerscope.report.grids import MARKS, UNDEFINED
 
 CELL_WIDTH, NARROW, CELL_HEIGHT = 44, 38, 28
 FEW = 5
 """Columns that fit a card; more are drawn narrower."""
 SHORT = 6
 """Letters of a role that fit below a cell; longer ones are set aslant."""
-MARKS = {"no path": "–", "same": "=", "invalid": "✕"}
-"""What stands in a cell in place of a number that was not measured."""
-UNDEFINED = "n/a"
-"""What stands in a measured cell whose share has no value: there is no gap to restore."""
 PANELS = {"restore": "restore: share brought back", "break": "break: share taken away"}
 TOOLTIP = ("site", "role", "share", "interval", "n", "status", "why")
 STRONG = 0.64
@@ -138,7 +135,7 @@ def heat_map_text(model: ModelResult, slot: str, sites: dict[str, str]) -> str:
 
 def boundary_rows(model: ModelResult, slot: str) -> dict[str, str]:
     """The block boundaries of a model, first to last, and what to call them."""
-    boundaries = model.effects.facts.boundaries if model.effects else ()
+    boundaries = model.facts.boundaries if model.facts else ()
     rows = {site: f"after block {i - 1}" if i else "input" for i, site in enumerate(boundaries)}
     edited = all_rows(model, slot)
     return {site: label for site, label in rows.items() if site in edited}

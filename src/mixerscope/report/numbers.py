@@ -22,6 +22,16 @@ def number(value: float) -> str:
     return f"{value:.3f}".replace("-", "−")
 
 
+def short(value: float) -> str:
+    """Two digits; what is less than one does not become 1.00."""
+    return f"{0.99 if 0.99 < value < 1 else value:.2f}".replace("-", "−")
+
+
+def clamped(value: float) -> str:
+    """Where a bar from 0 to 1 ends."""
+    return f"{min(1.0, max(0.0, value)):.4f}"
+
+
 def thousands(value: int) -> str:
     return f"{value:,}".replace(",", "\u2009")
 
@@ -38,6 +48,7 @@ def pretty(value: Any) -> str:
 
 
 FILTERS = {
-    function.__name__: function for function in (percent, points, whole_percent, number, thousands, tiny, pretty)
+    function.__name__: function
+    for function in (percent, points, whole_percent, number, short, clamped, thousands, tiny, pretty)
 }
 """For the templates."""

@@ -3,12 +3,10 @@
 import json
 import re
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import vl_convert
 
 from mixerscope import __version__
 from mixerscope.analysis import false_names
@@ -16,12 +14,14 @@ from mixerscope.analysis.quantiles import LEVEL
 from mixerscope.analysis.rules import NOT_LEARNED, NOT_RETRIEVAL
 from mixerscope.artifacts.effects import Mechanism
 from mixerscope.errors import UserError
-from mixerscope.report.charts import Chart, Metric, emergence_chart, learning_curve, width_chart
 from mixerscope.report.data import ModelResult, TaskGroup, gather
 from mixerscope.report.findings import SAME_ACCURACY, finding, gloss, page_headline
-from mixerscope.report.heat_maps import MARKS, UNDEFINED, all_rows, boundary_rows, heat_map, heat_map_text
+from mixerscope.report.grids import MARKS, UNDEFINED
 from mixerscope.report.numbers import FILTERS
-from mixerscope.report.tables import csv_files, packed, summary_rows
+from mixerscope.report.payload import details, overview
+from mixerscope.report.rates import at_the_edge, merit
+from mixerscope.report.tables import packed, summary_csv, summary_rows
+from mixerscope.report.thresholds import needed, thresholds
 from mixerscope.results import RunResult, load_runs
 from mixerscope.store import claim, make_folder, write_bytes, write_json
 from mixerscope.sweep.seeds import seed_lines
@@ -31,10 +31,9 @@ GENERATOR = "mixerscope"
 OUR_PAGE = re.compile(rb'<meta name="generator" content="' + GENERATOR.encode() + rb"[ \"]")
 OUR_SUMMARY = re.compile(rb'\s*\{\s*"generator": "' + GENERATOR.encode() + rb'"')
 """By which files of ours are known, so that nothing else is overwritten."""
-CURVES: tuple[tuple[Metric, str], ...] = (
-    ("accuracy", "Accuracy on the dev set"),
-    ("loss", "Training loss (nats per answer)"),
-)
+CARDS, ROWS = 6, 40
+"""Models that are shown in full, and rows of the table, before anyone asks for more."""
+SCRIPTS = ("data.js", "svg.js", "figure.js", "flow.js", "maps.js", "accuracy.js", "curves.js", "filters.js", "page.js")
 
 
 def write_report(root: Path | str, out: Path | str | None = None, runs: Sequence[RunResult] | None = None) -> Path:
@@ -58,10 +57,40 @@ def write_report(root: Path | str, out: Path | str | None = None, runs: Sequence
     return out
 
 
-def render(groups: Sequence[TaskGroup]) -> str:
-    """The page as text."""
-    charts: dict[str, dict[str, Any]] = {}
-    sections = [_section(i, group, charts) for i, group in enumerate(groups)]
+def render(groups: Sequence[TaskGroup], live: str = "") -> str:
+    """The page as text. `live`: the address that tells whether there is a newer one, of a page that is being served."""
+    models = [model for group in groups for model in group.models]
+    many = len(models) > CARDS
+    environment = _environment(models, many, several_tasks=len(groups) > 1)
+    numbers = {id(model): i for i, model in enumerate(models)}
+    sections = [_section(group, numbers, environment) for group in groups]
+    blocks = {
+        "overview": packed(_json(overview(groups))),
+        "details": packed(_json(details(groups))),
+        "summary.csv": packed(summary_csv(groups)),
+    }
+    later = {i: html for section in sections for i, html in section["cards"][CARDS:]}
+    rows = {i: html for section in sections for i, html in section["rows"]} if many else {}
+    if later or rows:
+        blocks["later"] = packed(_json({"cards": later, "rows": rows}))
+    return environment.get_template("report.html.j2").render(
+        generator=f"{GENERATOR} {__version__}",
+        version=__version__,
+        found=page_headline(groups),
+        naming=false_names(verdict for model in models for verdict in model.verdicts).sentence(),
+        sections=sections,
+        models=models,
+        blocks=blocks,
+        scripts=SCRIPTS,
+        first=CARDS,
+        first_rows=ROWS,
+        checks=_checks(models),
+        mechanisms=_mechanisms(models),
+        live=live,
+    )
+
+
+def _environment(models: Sequence[ModelResult], many: bool, several_tasks: bool) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("mixerscope.report"),
         autoescape=True,
@@ -70,109 +99,76 @@ def render(groups: Sequence[TaskGroup]) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= FILTERS
-    models = [model for group in groups for model in group.models]
-    return environment.get_template("report.html.j2").render(
-        generator=f"{GENERATOR} {__version__}",
-        version=__version__,
-        found=page_headline(groups),
-        naming=false_names(verdict for model in models for verdict in model.verdicts).sentence(),
-        sections=sections,
-        models=models,
-        charts=packed(json.dumps(charts, separators=(",", ":"), allow_nan=False)),
-        csv=csv_files(groups),
-        libraries=libraries(),
-        role_index={role: i for i, role in enumerate(_roles(models))},
-        marks=MARKS,
-        undefined_mark=UNDEFINED,
-        thresholds=_thresholds(models),
-        level=LEVEL,
-        same_accuracy=SAME_ACCURACY,
-        mechanisms=_mechanisms(models),
-        gloss=gloss,
-    )
-
-
-def _roles(models: Sequence[ModelResult]) -> list[str]:
-    """Every role that some model was patched at, each once."""
-    return list(dict.fromkeys(role for model in models if model.effects for role in model.effects.facts.roles))
-
-
-def _mechanisms(models: Sequence[ModelResult]) -> list[Mechanism]:
-    """Routes that have a name in some task of the page, each once."""
-    tables = [model.effects for model in models if model.effects]
-    return list(dict.fromkeys(mechanism for table in tables for mechanism in table.facts.mechanisms))
-
-
-def _thresholds(models: Sequence[ModelResult]) -> dict[str, list[Any]]:
-    """By name, the values with which the verdicts of the page were reached: one, unless runs were judged otherwise."""
-    found: dict[str, list[Any]] = {}
-    for model in models:
-        for name, value in model.rules.items():
-            values = found.setdefault(name, [])
-            if value not in values:
-                values.append(value)
-    return found
-
-
-def _section(index: int, group: TaskGroup, charts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """One task: its finding, and its charts by the id of the element that holds them."""
-    maps = [
-        _map(f"map-{index}-{m}-{slot}", model, slot, charts)
-        for m, model in enumerate(group.models)
-        for slot in model.shares
-    ]
-    widths = width_chart(group.models)
-    overview = {f"widths-{index}": _spec(widths)} if widths else {}
-    curves = {
-        f"curve-{index}-{metric}": _spec(learning_curve(group.models, metric, title, percent=metric == "accuracy"))
-        for metric, title in CURVES
+    roles = dict.fromkeys(role for model in models if model.facts for role in model.facts.roles)
+    environment.globals |= {
+        "role_index": {role: i for i, role in enumerate(roles)},
+        "marks": MARKS,
+        "undefined_mark": UNDEFINED,
+        "thresholds": thresholds(models),
+        "needed": needed,
+        "gloss": gloss,
+        "level": LEVEL,
+        "same_accuracy": SAME_ACCURACY,
+        "many": many,
+        "several_tasks": several_tasks,
+        "nothing_to_restore": (NOT_LEARNED, NOT_RETRIEVAL),
     }
-    emergence = {}
-    for m, model in enumerate(group.models):
-        slot = next((point.slot for point in model.emergence.points if point.slot), None) if model.emergence else None
-        chart = emergence_chart(model, slot) if slot else None
-        if chart is not None:
-            emergence[f"emergence-{index}-{m}"] = _spec(chart)
-    for drawn in (overview, curves, emergence):
-        charts |= drawn
+    return environment
+
+
+def _section(group: TaskGroup, numbers: dict[int, int], environment: jinja2.Environment) -> dict[str, Any]:
+    """One task: its finding, and its models each as a card and as rows of the table, by their numbers."""
+    card, row = environment.get_template("card.html.j2"), environment.get_template("row.html.j2")
+    rows = summary_rows([group])
+    by_model: dict[str, list[dict[str, Any]]] = {}
+    for one in rows:
+        by_model.setdefault(one["run_id"], []).append(one)
+    order = sorted(group.models, key=lambda model: numbers[id(model)])
     return {
         "group": group,
         "finding": finding(group),
-        "maps": maps,
-        "overview": _descriptions(overview),
-        "curves": _descriptions(curves),
-        "emergence": _descriptions(emergence),
-        "slots": list(dict.fromkeys(slot for model in group.models for slot in model.shares)),
-        "rows": summary_rows([group]),
+        "cards": [
+            (numbers[id(model)], card.render(model=model, number=numbers[id(model)])) for model in _best_first(order)
+        ],
+        "rows": [(numbers[id(m)], row.render(rows=by_model.get(m.run_id, ()), number=numbers[id(m)])) for m in order],
+        "edges": at_the_edge(group.models),
+        "by_width": len({(m.series, m.width) for m in group.models}) > len({m.series for m in group.models}),
         "seeds": seed_lines([(model.run, model.verdicts) for model in group.models]),
     }
 
 
-def _map(id: str, model: ModelResult, slot: str, charts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The heat maps of a model and a slot: between the blocks, unless there is nothing to see, and at every site."""
-    mechanism = next((verdict.mechanism for verdict in model.verdicts if verdict.slot == slot), "")
-    between = boundary_rows(model, slot) if mechanism not in (NOT_LEARNED, NOT_RETRIEVAL) else {}
-    ids: dict[str, str] = {}
-    for kind, rows in {"boundaries": between, "sites": all_rows(model, slot)}.items():
-        if rows:
-            ids[kind] = f"{id}-{kind}"
-            charts[ids[kind]] = heat_map(model, slot, rows)
-    text = heat_map_text(model, slot, between) if between else ""
-    return {"model": model, "slot": slot, "ids": ids, "text": text, "mechanism": mechanism}
+def _best_first(models: Sequence[ModelResult]) -> list[ModelResult]:
+    """Of more models than are shown at once, the best run of each series comes first."""
+    if len(models) <= CARDS:
+        return list(models)
+    best: dict[str, ModelResult] = {}
+    for model in models:
+        if model.series not in best or merit(model) > merit(best[model.series]):
+            best[model.series] = model
+    first = {id(model) for model in best.values()}
+    return sorted(models, key=lambda model: id(model) not in first)
 
 
-def _descriptions(charts: dict[str, dict[str, Any]]) -> dict[str, str]:
-    return {id: spec["description"] for id, spec in charts.items()}
+def _mechanisms(models: Sequence[ModelResult]) -> list[Mechanism]:
+    """Routes that have a name in some task of the page, each once."""
+    return list(dict.fromkeys(mechanism for model in models if model.facts for mechanism in model.facts.mechanisms))
 
 
-def _spec(chart: Chart) -> dict[str, Any]:
-    """The chart as JSON. Checking every row against Vega-Lite's schema takes longer than all else; a test does it."""
-    return chart.to_dict(validate=False)
+def _checks(models: Sequence[ModelResult]) -> dict[str, Any] | None:
+    """The self-tests of all models together; None where no run got as far as one."""
+    tested = [model.self_test for model in models if model.self_test]
+    if not tested:
+        return None
+    sites = [site for test in tested for site in test.sites]
+    return {
+        "models": len(tested),
+        "sites": len(sites),
+        "exact": sum(site.identity_exact for site in sites),
+        "worst": max(site.resume_error for site in sites),
+        "within": all(site.resume_error <= test.tolerance for test in tested for site in test.sites),
+        "allowed": max(test.tolerance for test in tested),
+    }
 
 
-@cache
-def libraries() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, wrapped so that its names stay its own."""
-    version = max(vl_convert.get_vegalite_versions(), key=lambda v: [int(part) for part in v.split(".")])
-    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version)
-    return f"(function(){{{script}}})();".replace("</script", "<\\/script")
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The tables behind the page: `summary.json`, and the CSV files that can be downloaded from it."""
+"""The table beside the page, and the same as CSV inside it. Other CSV files are made by the page from what it draws."""
 
 import base64
 import gzip
@@ -9,11 +9,8 @@ from typing import Any
 import polars as pl
 
 from mixerscope.artifacts import Estimate, Verdict
-from mixerscope.artifacts.effects import EffectTable
 from mixerscope.report.data import ModelResult, TaskGroup
 from mixerscope.spec import canonical_json
-
-DIGITS = 5
 
 
 def summary_rows(groups: Sequence[TaskGroup]) -> list[dict[str, Any]]:
@@ -57,16 +54,9 @@ def _interval(estimate: Estimate | None) -> list[float] | None:
     return [estimate.low, estimate.high] if estimate else None
 
 
-def csv_files(groups: Sequence[TaskGroup]) -> dict[str, str]:
-    """File name to gzipped CSV in base64, which the page unpacks when it is asked for."""
-    models = [model for group in groups for model in group.models]
-    frames = {
-        "summary.csv": _frame([_flat(row) for row in summary_rows(groups)]),
-        "cells.csv": _of_each((model, _cells(model.effects)) for model in models if model.effects),
-        "curves.csv": _of_each((model, _frame(model.curve.rows())) for model in models),
-        "emergence.csv": _of_each((model, _frame(model.emergence.rows())) for model in models if model.emergence),
-    }
-    return {name: packed(frame.write_csv()) for name, frame in frames.items() if not frame.is_empty()}
+def summary_csv(groups: Sequence[TaskGroup]) -> str:
+    """The rows of `summary.json` as a flat table."""
+    return _frame([_flat(row) for row in summary_rows(groups)]).write_csv()
 
 
 def packed(text: str) -> str:
@@ -99,21 +89,6 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 def _cell(value: Any) -> Any:
     return canonical_json(value) if isinstance(value, list | dict) else value
-
-
-def _of_each(frames: Iterable[tuple[ModelResult, pl.DataFrame]]) -> pl.DataFrame:
-    """The models' tables below each other, each row with its model."""
-    named = [
-        frame.select(pl.lit(model.run_id).alias("run_id"), pl.lit(model.label).alias("model"), pl.all())
-        for model, frame in frames
-    ]
-    return pl.concat(named, how="diagonal_relaxed") if named else pl.DataFrame()
-
-
-def _cells(effects: EffectTable) -> pl.DataFrame:
-    """All numbers with the digits that mean something; the run's folder has the others."""
-    rounded = pl.col("value", "low", "high").cast(pl.Float64).round_sig_figs(DIGITS)
-    return _frame(effects.rows()).with_columns(rounded)
 
 
 def _frame(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:

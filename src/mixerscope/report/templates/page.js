@@ -1,75 +1,128 @@
-"use strict";
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// The page as a whole: which cards and rows are shown, what buttons do, when it is ready.
+const CARDS = 6, ROWS = 40;
+const made = { cards: new Map(), rows: new Map() };
 
-function unpack(id) {
-  const packed = document.getElementById(id).textContent.trim();
-  const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).blob();
+function fromText(text) {
+  const holder = document.createElement("template");
+  holder.innerHTML = text.trim();
+  return [...holder.content.children];
 }
 
-function theme() {
-  const font = getComputedStyle(document.body).fontFamily;
-  const text = { labelColor: colour("--soft"), titleColor: colour("--soft"), labelFont: font, titleFont: font };
-  return {
-    background: "transparent",
-    font,
-    view: { stroke: null },
-    axis: { ...text, gridColor: colour("--line"), domainColor: colour("--edge"), tickColor: colour("--edge"), labelFontSize: 12 },
-    legend: { ...text, labelFontSize: 12 },
-    title: { color: colour("--soft"), font },
-    range: { heatmap: [0, 1, 2, 3].map((i) => colour(`--ramp-${i}`)) },
-  };
+// The elements of a model: those of the page, or made from their text when they are first wanted.
+function elements(kind, number) {
+  if (!made[kind].has(number)) made[kind].set(number, fromText(page.later?.[kind]?.[number] ?? ""));
+  return made[kind].get(number);
 }
 
-async function draw(holder, charts) {
-  const spec = structuredClone(charts[holder.id]);
-  for (const param of spec.params ?? []) param.value = colour(`--${param.name.replace("_", "-")}`);
-  // A chart carries its light colours so that it can be used outside the page; in the page, the page decides.
-  delete spec.config;
-  const actions = { export: true, source: false, compiled: false, editor: false };
-  const drawn = await vegaEmbed(holder, spec, { renderer: "svg", config: theme(), actions, downloadFileName: holder.id });
-  holder.finalize = () => drawn.finalize();
-}
-
-function say(holder, error) {
-  const note = document.createElement("p");
-  note.className = "failure";
-  note.textContent = `This chart could not be drawn: ${error.message}`;
-  holder.replaceChildren(note);
-}
-
-let charts = null;
-async function drawVisible() {
-  for (const holder of document.querySelectorAll(".chart")) {
-    if (holder.closest("details.fold:not([open])") || holder.dataset.drawn) continue;
-    holder.dataset.drawn = "begun";
-    try {
-      charts ??= unpack("charts").then((blob) => blob.text()).then(JSON.parse);
-      await draw(holder, await charts);
-      holder.dataset.drawn = "yes";
-    } catch (error) {
-      say(holder, error);
-    }
-    // Hundreds of charts take a while: between two of them the page answers to its reader.
-    await new Promise((resolve) => setTimeout(resolve));
+function collect() {
+  for (const card of document.querySelectorAll(".cards > .card")) made.cards.set(Number(card.dataset.model), [card]);
+  for (const row of document.querySelectorAll("tbody.rows > tr")) {
+    const number = Number(row.dataset.model);
+    made.rows.set(number, [...(made.rows.get(number) ?? []), row]);
   }
 }
 
-document.addEventListener("toggle", drawVisible, true);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  for (const holder of document.querySelectorAll(".chart")) {
-    holder.finalize?.();
-    delete holder.dataset.drawn;
+// Which cards a section shows: those in the order of the page, that the filters leave, and the ones asked for before.
+const sections = new Map();
+function sectionState(section) {
+  if (!sections.has(section)) sections.set(section, { order: orderOf(section), cards: CARDS, rows: ROWS, asked: [] });
+  return sections.get(section);
+}
+
+function orderOf(section) {
+  const task = page.overview.tasks[section.dataset.task];
+  const first = [...section.querySelectorAll(".cards > .card")].map((card) => Number(card.dataset.model));
+  return distinct([...first, ...task.models]);
+}
+
+function arrange(section) {
+  const state = sectionState(section);
+  const left = state.order.filter((i) => filters.left.has(i));
+  const asked = state.asked.filter((i) => filters.left.has(i));
+  const cards = distinct([...asked, ...left]).slice(0, Math.max(state.cards, asked.length));
+  section.querySelector(".cards").replaceChildren(...cards.flatMap((i) => elements("cards", i)));
+  more(section.querySelector(".more"), cards.length, left.length, "models", () => { state.cards += CARDS; });
+  const numbers = page.overview.tasks[section.dataset.task].models.filter((i) => filters.left.has(i));
+  section.querySelector(".rows").replaceChildren(...numbers.slice(0, state.rows).flatMap((i) => elements("rows", i)));
+  more(section.querySelector(".more-rows"), Math.min(state.rows, numbers.length), numbers.length, "rows", () => { state.rows *= 5; });
+  watch(section.querySelector(".cards"));
+}
+
+function more(line, shown, all, what, enlarge) {
+  line.hidden = shown >= all;
+  const button = html("button", { type: "button" }, `Show more ${what}`);
+  button.addEventListener("click", async () => {
+    page.later ??= await block("later");
+    enlarge();
+    arrange(line.closest("section"));
+  });
+  line.replaceChildren(`${shown} of ${all} ${what} are shown. `, button);
+}
+
+const allSections = () => [...document.querySelectorAll("section[data-task]")];
+
+async function filtersChanged() {
+  refilter();
+  page.later ??= await block("later");
+  for (const section of allSections()) arrange(section);
+  redraw((holder) => holder.dataset.task !== undefined);
+}
+
+async function openModel(number, from) {
+  page.later ??= await block("later");
+  const section = from.closest("section");
+  const state = sectionState(section);
+  state.asked = distinct([number, ...state.asked]).slice(0, CARDS);
+  arrange(section);
+  const [card] = elements("cards", number);
+  card.setAttribute("tabindex", "-1");
+  card.scrollIntoView({ block: "start" });
+  card.focus({ preventScroll: true });
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest?.("button");
+  if (button?.dataset.open) openModel(Number(button.dataset.open), button);
+  if (button?.dataset.file) {
+    const name = button.dataset.file;
+    save(name, name === "summary.csv" ? await unpack(name) : csvOf(tables[name]([...filters.left])), "text/csv");
   }
-  drawVisible();
 });
 
-for (const button of document.querySelectorAll("button[data-file]")) {
-  button.addEventListener("click", async () => {
-    const url = URL.createObjectURL(new Blob([await unpack(button.dataset.file)], { type: "text/csv" }));
-    const link = Object.assign(document.createElement("a"), { href: url, download: button.dataset.file });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(url), 10000);
-  });
+let resized = 0;
+new ResizeObserver(() => {
+  clearTimeout(resized);
+  resized = setTimeout(() => redraw((holder) => {
+    const width = holder.querySelector(".canvas").clientWidth;
+    return width > 0 && Math.abs(width - holder.dataset.drawn) > 8 && !matchMedia("print").matches;
+  }), 120);
+}).observe(document.body);
+
+addEventListener("beforeprint", () => {
+  for (const holder of document.querySelectorAll(".figure:not([data-drawn])")) if (!inFold(holder)) draw(holder);
+});
+
+// A page that is served asks now and then whether there is a newer one, and says so rather than jump under the reader.
+function live() {
+  const address = document.body.dataset.live;
+  if (!address) return;
+  let known = null;
+  setInterval(async () => {
+    const now = await fetch(address).then((r) => r.text()).catch(() => known);
+    known ??= now;
+    if (now !== known) location.reload();
+  }, 3000);
 }
-drawVisible();
+
+(async () => {
+  collect();
+  [page.overview, page.details] = await Promise.all([block("overview"), block("details")]);
+  buildFilters(filtersChanged);
+  for (const section of allSections()) arrange(section);
+  watch(document.getElementById("main"));
+  live();
+  requestAnimationFrame(() => setTimeout(() => {
+    performance.mark("interactive");
+    document.documentElement.dataset.ready = "yes";
+  }));
+})();

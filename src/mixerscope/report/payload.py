@@ -1,0 +1,182 @@
+"""The numbers of the page, as its script reads them: one block for what is seen at once, one for single models.
+
+Shares and scores are kept with four digits after the point. What many models have in common (the sites and roles of a
+grid) is kept once.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mixerscope.artifacts import Estimate
+from mixerscope.report.data import ModelResult, TaskGroup
+from mixerscope.report.flow import as_json
+from mixerscope.report.grids import MARKS, UNDEFINED, Grid
+from mixerscope.report.rates import at_the_edge, chosen_runs
+
+DIGITS = 4
+CODES = "m-=x."
+"""Letters for a cell's status, in the order of `grids.STATUSES`."""
+
+
+def overview(groups: Sequence[TaskGroup]) -> dict[str, Any]:
+    """What the figures over all models are drawn from."""
+    models = [model for group in groups for model in group.models]
+    numbered = {id(model): i for i, model in enumerate(models)}
+    chosen = {id(run) for group in groups for run in chosen_runs(group.models)}
+    return {
+        "tasks": [_task(group, [numbered[id(model)] for model in group.models]) for group in groups],
+        "models": [_model(model, id(model) in chosen, task) for task, g in enumerate(groups) for model in g.models],
+        "curves": [_curve(model) for model in models],
+        "emergence": [_emergence(model) for model in models],
+        "printed": [_printed(model) for model in models],
+        "marks": {"-": MARKS["no path"], "=": MARKS["same"], "x": MARKS["invalid"], "m": UNDEFINED},
+    }
+
+
+def details(groups: Sequence[TaskGroup]) -> dict[str, Any]:
+    """What the figures of single models are drawn from."""
+    frames = _Frames()
+    models = [model for group in groups for model in group.models]
+    found = [
+        {"lanes": as_json(model.lanes), "grids": {slot: _grid(grid, frames) for slot, grid in model.grids.items()}}
+        for model in models
+    ]
+    return {"models": found, "frames": frames.kept, "layouts": [_layout(model) for model in models]}
+
+
+def _task(group: TaskGroup, numbers: list[int]) -> dict[str, Any]:
+    example = group.example
+    shown = example and {
+        "tokens": [[token.text, list(token.roles)] for token in example.tokens],
+        "asked_at": example.asked_at,
+        "answer": example.answer,
+    }
+    guessing = [model.guessing for model in group.models if model.guessing is not None]
+    roles = dict.fromkeys(role for model in group.models if model.facts for role in model.facts.roles)
+    return {
+        "name": group.name,
+        "models": numbers,
+        "example": shown,
+        "guessing": _rounded(guessing[0]) if guessing else None,
+        "roles": list(roles),
+        "edges": at_the_edge(group.models),
+    }
+
+
+def _model(model: ModelResult, chosen: bool, task: int) -> dict[str, Any]:
+    training = model.training
+    return {
+        "task": task,
+        "label": model.label,
+        "series": model.series,
+        "architecture": model.architecture,
+        "width": model.width,
+        "lr": training["train"]["lr"],
+        "seed": training["seed"],
+        "parameters": model.status.parameters,
+        "state": model.status.state_size,
+        "settings": {**{path: _plain(value) for path, value in model.differs.items()}},
+        "outcome": model.status.outcome,
+        "mechanism": model.mechanism,
+        "accuracy": _estimate(model.accuracy),
+        "likelihood": _estimate(model.likelihood),
+        "dev": _rounded(model.dev_accuracy),
+        "guessing": _rounded(model.guessing),
+        "chosen": chosen,
+        "run_id": model.run_id,
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _curve(model: ModelResult) -> dict[str, list[Any]]:
+    points = model.curve.points
+    return {
+        "step": [point.step for point in points],
+        **{name: [_rounded(getattr(p, name)) for p in points] for name in ("accuracy", "likelihood", "loss")},
+    }
+
+
+def _emergence(model: ModelResult) -> list[dict[str, Any]] | None:
+    """A line per role and boundary between the blocks, of the first slot; None where nothing was measured."""
+    points = model.emergence.points if model.emergence else ()
+    slot = next((point.slot for point in points if point.slot), None)
+    points = [point for point in points if point.slot == slot and point.site]
+    between = list(dict.fromkeys(point.site for point in points))[1:-1]
+    lines: dict[str, dict[str, list[Any]]] = {}
+    for point in points:
+        if point.site in between:
+            after = f" after block {between.index(point.site)}" if len(between) > 1 else ""
+            line = lines.setdefault(f"{point.role}{after}", {"step": [], "share": [], "low": [], "high": []})
+            line["step"].append(point.step)
+            for name in ("share", "low", "high"):
+                line[name].append(_rounded(getattr(point, name)))
+    known = any(share is not None for line in lines.values() for share in line["share"])
+    return [{"name": name, **line} for name, line in lines.items()] if known else None
+
+
+def _printed(model: ModelResult) -> dict[str, Any]:
+    boundaries = model.facts.boundaries if model.facts else ()
+    return {
+        slot: {
+            "original": _rounded(found.original),
+            "corrupted": _rounded(found.corrupted),
+            "restored": {
+                f"after block {boundaries.index(site) - 1}" if site in boundaries else site: {
+                    role: _rounded(value) for role, value in by_role.items()
+                }
+                for site, by_role in found.restored.items()
+            },
+        }
+        for slot, found in model.printed.items()
+    }
+
+
+@dataclass
+class _Frames:
+    """Sites and roles of grids, each kind once."""
+
+    kept: list[dict[str, Any]] = field(default_factory=list)
+    _known: dict[tuple[Any, ...], int] = field(default_factory=dict)
+
+    def number(self, grid: Grid) -> int:
+        key = grid.sites, grid.roles
+        if key not in self._known:
+            self._known[key] = len(self.kept)
+            self.kept.append({"sites": grid.sites, "roles": grid.roles})
+        return self._known[key]
+
+
+def _grid(grid: Grid, frames: _Frames) -> dict[str, Any]:
+    """Flat, restored before broken, then by site, then by role; shares as whole numbers of ten-thousandths."""
+    flat = grid.shares.reshape(-1, 3)
+    ends = [[None if v != v else round(10**DIGITS * v) for v in column] for column in flat.T.astype(float).tolist()]
+    return {
+        "frame": frames.number(grid),
+        "n": grid.documents,
+        "status": "".join(CODES[code] for code in grid.statuses.reshape(-1).tolist()),
+        "share": ends[0],
+        "low": ends[1],
+        "high": ends[2],
+        "why": [[*map(int, at), reason] for at, reason in grid.reasons.items()],
+    }
+
+
+def _layout(model: ModelResult) -> dict[str, Any] | None:
+    """What a flow picture must know of the model."""
+    facts = model.facts
+    if facts is None:
+        return None
+    return {"blocks": len(facts.blocks), "boundaries": facts.boundaries, "roles": facts.roles, "read": facts.read}
+
+
+def _estimate(estimate: Estimate | None) -> list[Any] | None:
+    return estimate and [*(_rounded(v) for v in (estimate.value, estimate.low, estimate.high)), estimate.n]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(value, DIGITS)

@@ -1,0 +1,75 @@
+// Learning curves, and below them, on the same axis, how the mechanism of one model came about.
+const METRICS = { accuracy: "accuracy on the dev set", likelihood: "likelihood on the dev set", loss: "training loss (nats per answer)" };
+const watched = (holder) => page.overview.tasks[holder.dataset.task].models.filter((i) => page.overview.emergence[i]);
+choices.curves = [
+  { name: "metric", label: "show", options: () => Object.entries(METRICS) },
+  { name: "watched", label: "emergence of", options: (holder) => watched(holder).map((i) => [i, page.overview.models[i].label]) },
+];
+const MOST_LINES = 18;
+
+kinds.curves = (holder, width) => {
+  const task = page.overview.tasks[holder.dataset.task];
+  const metric = chosenValue(holder, "metric") || "accuracy";
+  const numbers = shownOf(task).filter((i) => page.overview.curves[i].step.length);
+  const by = numbers.length <= MOST_LINES ? "label" : "series";
+  const names = distinct(task.models.filter((i) => by === "series" || numbers.includes(i)).map((i) => page.overview.models[i][by]));
+  const under = watched(holder).length ? Number(chosenValue(holder, "watched") || watched(holder)[0]) : null;
+  const height = 250, left = 44, right = width - 12, top = 12, floor = height - 40, whole = under === null ? height : 2 * height - 30;
+  const last = Math.max(1, ...numbers.map((i) => page.overview.curves[i].step.at(-1)));
+  const logarithmic = under !== null;
+  const first = logarithmic ? Math.min(...numbers.flatMap((i) => page.overview.curves[i].step.filter((s) => s > 0).slice(0, 1)), last) : 0;
+  const place = scale([first, last], [left, right], logarithmic);
+  const x = (step) => place(Math.max(step, first));
+  const highest = metric === "loss" ? Math.max(0.1, ...numbers.map((i) => Math.max(...page.overview.curves[i].loss.filter((v) => v !== null), 0))) : 1;
+  const y = scale([0, highest], [floor, top]);
+  const steps = logarithmic ? powers(first, last) : ticks(0, last, width < 500 ? 4 : 6);
+  const svg = canvas(width, whole, `${METRICS[metric]} against training steps; at the end: ${numbers.slice(0, 40).map((i) => `${page.overview.models[i].label} ${page.overview.curves[i][metric].at(-1)}`).join(", ")}.`);
+  svg.append(yAxis(metric === "loss" ? ticks(0, highest) : [0, 0.25, 0.5, 0.75, 1], y, left, right, (v) => (metric === "accuracy" ? `${100 * v} %` : String(v))));
+  if (under === null) svg.append(xAxis(steps, x, floor, (v) => stepName(v), "training steps", [left, right]));
+  if (metric === "accuracy" && task.guessing !== null) svg.append(baseline(y(task.guessing), [left, right], `guessing ${format.percent(task.guessing)}`, top));
+  const thin = numbers.length > MOST_LINES ? "thin" : "";
+  for (const i of numbers) {
+    const { curve, model } = { curve: page.overview.curves[i], model: page.overview.models[i] };
+    const points = curve.step.map((s, k) => [s, curve[metric][k]]).filter(([, v]) => v !== null);
+    if (!points.length) continue;
+    const style = lineClass(names.indexOf(model[by]));
+    const at = points.map(([s, v]) => `${x(s).toFixed(1)},${y(Math.min(v, highest)).toFixed(1)}`);
+    const end = points.at(-1);
+    const tip = `${model.label}\n${METRICS[metric]} ${format.number(end[1])} at step ${format.thousands(end[0])}; training ${model.outcome}`;
+    svg.append(node("polyline", { points: at.join(" "), class: `line ${style} ${thin}`, "data-tip": thin ? null : tip }),
+      shape({ reached: "circle", finished: "square", diverged: "cross" }[model.outcome], x(end[0]), y(Math.min(end[1], highest)), thin ? 2 : 4, { class: `point ${style}`, "data-tip": tip }));
+  }
+  const keys = names.length > 1 ? names.map((name, i) => lineKey(i, name)) : [];
+  const ends = distinct(numbers.map((i) => page.overview.models[i].outcome)).map((o) => shapeKey({ reached: "circle", finished: "square", diverged: "cross" }[o], { reached: "reached its target", finished: "used all its steps", diverged: "diverged" }[o]));
+  let rows = numbers.flatMap(curveRows);
+  if (under !== null) {
+    keys.push(...emergence(svg, under, x, [left, right], height, steps));
+    rows = [...rows, ...emergenceRows(under)];
+  }
+  return { svg, rows, keys: legend([...keys, ...ends]), note: under === null ? "" : "Below: the share restored at each role between the blocks while the model trained, with its interval; a line begins where the model first reads the corrupted token at all." };
+};
+
+function emergence(svg, number, x, [left, right], top, steps) {
+  const floor = top + 170;
+  const y = scale([-0.1, 1.1], [floor, top]);
+  svg.append(words(left, top - 12, `share restored in ${page.overview.models[number].label}`, { class: "soft-text" }), yAxis([0, 0.5, 1], y, left, right, String),
+    xAxis(steps, x, floor, stepName, "training steps", [left, right]));
+  const inside = (v) => Math.max(-0.1, Math.min(1.1, v));
+  return page.overview.emergence[number].map((line, i) => {
+    const known = line.step.map((s, k) => [s, line.share[k], line.low[k], line.high[k]]).filter(([, v]) => v !== null);
+    svg.append(node("polyline", { points: known.map(([s, v]) => `${x(s)},${y(inside(v))}`).join(" "), class: `line ${lineClass(i + 1)}` }));
+    for (const [s, v, low, high] of known) {
+      const bounds = low === null ? "" : ` [${format.number(low)}, ${format.number(high)}]`;
+      svg.append(shape("circle", x(s), y(inside(v)), 3, { class: `point ${lineClass(i + 1)}`, "data-tip": `${line.name}, step ${format.thousands(s)}\nshare ${format.number(v)}${bounds}` }));
+    }
+    return lineKey(i + 1, line.name);
+  });
+}
+
+const stepName = (v) => (v >= 10000 ? `${v / 1000}k` : String(v));
+
+function powers(first, last) {
+  const found = [];
+  for (let p = 10 ** Math.floor(Math.log10(first)); p <= last; p *= 10) for (const m of [1, 2, 5]) if (m * p >= first && m * p <= last) found.push(m * p);
+  return found;
+}
