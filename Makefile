@@ -6,7 +6,7 @@ TORCH_BACKEND ?=
 # pip may know of local wheels that uv does not; hand them on (spaces become commas, empty is fine).
 FIND_LINKS = $(shell echo "$${PIP_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null)}" | tr -s ' \n' ',' | sed 's/,$$//')
 
-.PHONY: setup demo test test-slow test-slurm test-ray smoke-slurm smoke-ray lint format clean bench-interventions reproduction
+.PHONY: setup demo test test-slow test-slurm test-ray smoke-slurm smoke-ray lint format docs clean bench-interventions reproduction
 
 setup: .venv/.ok
 
@@ -73,8 +73,16 @@ reproduction: setup
 	.venv/bin/mixerscope reproduce page
 	$(PY) -m benchmarks.reproduction --write
 
+# The site of this version, in site/VERSION; strict: a link that leads nowhere ends it.
+.venv/.docs: .venv/.ok
+	UV_FIND_LINKS="$(FIND_LINKS)" .venv/bin/uv pip install --quiet --python $(PY) -e '.[docs]'
+	touch $@
+
+docs: .venv/.docs
+	$(PY) -m docsite
+
 bench-%: setup
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.$(subst -,_,$*)
 
 clean:
-	rm -rf .venv .venv-interp dist build .pytest_cache .ruff_cache
+	rm -rf .venv .venv-interp dist build site .pytest_cache .ruff_cache
