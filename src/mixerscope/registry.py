@@ -252,6 +252,10 @@ STAGES = Registry(
             "mixerscope.stages.interchange:InterchangeStates",
             "puts another state in the middle of documents: do later answers go on from it",
         ),
+        "recover": (
+            "mixerscope.stages.recover:RecoverAnswers",
+            "which activation brings an answer back after an input was changed, by boundary and position",
+        ),
         "track": (
             "mixerscope.stages.track:TrackStates",
             "names how the state is tracked, from stored results",

@@ -113,6 +113,18 @@ def test_where_it_reads_best_and_where_it_hurts_most():
     assert other["C12"].outcome == "supported"
 
 
+def test_convolutions_are_grouped_by_what_is_lost_without_them():
+    damages = {PARITY: [0.1, 0.2], BRACKETS: [0.9, 0.8], S3: [0.2, 0.2]}
+    models = [
+        Model(**{**model(task, "Mamba", LATE, seed).__dict__, "taps": taps})
+        for task, taps in damages.items()
+        for seed in range(3)
+    ]
+    assert outcomes(best_of_seeds(models))["C11"].outcome == "supported"
+    nearer = [Model(**{**one.__dict__, "taps": [0.8, 0.8]}) if one.cell[0] == S3 else one for one in models]
+    assert outcomes(best_of_seeds(nearer))["C11"].outcome == "contradicted"
+
+
 def test_contrasts_tell_the_accounts_apart():
     structure = as_published() | {(Z6, name): as_published()[PARITY, name] for name in ALL}
     found = outcomes(study(structure))

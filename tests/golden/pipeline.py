@@ -178,6 +178,7 @@ STATE_STAGES: dict[str, dict[str, Any]] = {
     "lengths": {"documents": 24, "times": [1, 2]},
     "erase": {"documents": 60, "damaged_documents": 16, "draws": 1},
     "interchange": {"documents": 100, "pairs": 16, "singly": False},
+    "recover": {"pairs": 16},
     "track": {},
     "probes": {"documents": 60, "sites": ["blocks.0.resid_pre", "blocks.1.resid_post"]},
 }

@@ -15,6 +15,7 @@ from mixerscope.analysis.quantiles import exact_interval
 from mixerscope.analysis.readability import profile, shapes_under_other_rules
 from mixerscope.experiments.task_flip.evidence import (
     Cells,
+    convolution_grouping,
     damages,
     differing_boundaries,
     flip_of,
@@ -42,6 +43,7 @@ LEAST_DAMAGE = 0.05
 """Share of what a model knows beyond guessing; less is none."""
 JUMP = 0.5
 ALIKE = 0.8
+CONVOLVED = ("Mamba", "Mamba-2")
 PRETRAINED = "pretrained weights were not at hand"
 
 
@@ -210,6 +212,22 @@ def _boundaries(cells: Cells) -> Found:
     return Found("supported" if low > 0.5 else "contradicted", effect, share, low, high, min(map(len, flags.values())))
 
 
+def _through_convolutions(cells: Cells) -> Found:
+    known = [
+        name
+        for name in CONVOLVED
+        if min(sum(bool(model.taps) for model in cells.of(task, name)) for task in (S3, PARITY, BRACKETS))
+        >= LEAST_SEEDS
+    ]
+    value = convolution_grouping(cells, known)
+    if value is None:
+        return untestable("what runs through the convolutions was not measured in three seeds of each task")
+    names = [(task, name) for task in (S3, PARITY, BRACKETS) for name in known]
+    low, high = cells.interval(names, lambda of: convolution_grouping(of, known))
+    effect = f"grouping by damage without taps {value:+.2f}, in {' and '.join(known)}"
+    return _above(effect, value, low, high, min(len(cells.of(*name)) for name in names))
+
+
 def _available_not_needed(cells: Cells) -> Found:
     by_cell = {key: rank_agreement(models) for key, models in cells.models.items() if key[2] == LAYERS}
     by_cell = {key: values for key, values in by_cell.items() if len(values) >= LEAST_SEEDS}
@@ -281,7 +299,7 @@ TESTS: dict[str, Callable[[Cells], Found]] = {
     "C8": lambda cells: untestable(PRETRAINED),
     "C9": _boundaries,
     "C10": lambda cells: untestable(PRETRAINED),
-    "C11": lambda cells: untestable("how much runs through the convolution was not measured"),
+    "C11": _through_convolutions,
     "C12": _available_not_needed,
     "A1": _contrast(Z6, S3, signs=(1, -1)),
     "A2": _contrast(Z6, S3, signs=(1, 1)),

@@ -8,7 +8,7 @@ from typing import TypeVar
 from mixerscope.analysis.prediction import resampled
 from mixerscope.analysis.readability import flip, grouping, profile
 from mixerscope.experiments.task_flip.models import Cell, Erasure, Model
-from mixerscope.experiments.task_flip.study import BRACKETS, PARITY, TRANSFORMER
+from mixerscope.experiments.task_flip.study import BRACKETS, PARITY, S3, TRANSFORMER
 
 LAYERS = 4
 REFITTED = ("leace", "iterated projection")
@@ -82,6 +82,22 @@ def grouping_of(cells: Cells, task: str, architectures: Sequence[str]) -> float 
             return None
         found.append(grouping(asked, parity, brackets))
     return statistics.fmean(found) if found else None
+
+
+def convolution_grouping(cells: Cells, architectures: Sequence[str]) -> float | None:
+    """The same of what short convolutions are needed for, block by block; None where it was not measured."""
+    found: list[float] = []
+    for name in architectures:
+        asked, parity, brackets = (_mean_taps(cells.of(task, name)) for task in (S3, PARITY, BRACKETS))
+        if not asked or not parity or not brackets:
+            return None
+        found.append(grouping(asked, parity, brackets))
+    return statistics.fmean(found) if found else None
+
+
+def _mean_taps(models: Sequence[Model]) -> list[float]:
+    known = [model.taps for model in models if model.taps]
+    return [statistics.fmean(values) for values in zip(*known, strict=True)]
 
 
 def inner(model: Model, method: str) -> list[Erasure]:

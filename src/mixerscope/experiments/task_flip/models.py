@@ -51,6 +51,8 @@ class Model:
     curves: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     """Label and positions to readability at the boundaries; those where it has no meaning are absent."""
     erasures: list[Erasure] = field(default_factory=list)
+    taps: list[float] = field(default_factory=list)
+    """Damage when short convolutions see the current position alone, block by block; empty where not measured."""
 
     @property
     def cohort(self) -> str:
@@ -74,7 +76,9 @@ class Model:
 
 def models_of(tables: dict[str, pl.DataFrame]) -> list[Model]:
     """All of them."""
-    lengths, curves, erasures = (_by_run(tables[name]) for name in ("lengths", "probes", "erasures"))
+    lengths, curves, erasures, recovered = (
+        _by_run(tables[name]) for name in ("lengths", "probes", "erasures", "recoveries")
+    )
     found: list[Model] = []
     for row in tables["models"].iter_rows(named=True):
         own = lengths.get(row["run_id"], [])
@@ -87,6 +91,7 @@ def models_of(tables: dict[str, pl.DataFrame]) -> list[Model]:
                 guessing={one["times"]: one["guessing"] for one in own},
                 curves=_curves(curves.get(row["run_id"], [])),
                 erasures=_erasures(erasures.get(row["run_id"], [])),
+                taps=_taps(recovered.get(row["run_id"], [])),
             )
         )
     return found
@@ -126,6 +131,11 @@ def _erasures(rows: Iterable[dict[str, Any]]) -> list[Erasure]:
             )
         )
     return whole
+
+
+def _taps(rows: Iterable[dict[str, Any]]) -> list[float]:
+    cut = sorted((row["site"], row["taps_damage"]) for row in rows if row["taps_damage"] is not None)
+    return [damage for _, damage in cut]
 
 
 def _damage(row: dict[str, Any], accuracy: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""What is kept of the study's runs: a table of models, one of lengths, of probes, of erasures and of interchanges."""
+"""What is kept of the study's runs: a table of models, and one of what each stage found of them."""
 
 import json
 import tempfile
@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from mixerscope.artifacts import Erasures, Interchanges, Lengths, Probes
+from mixerscope.artifacts.recoveries import Recoveries
 from mixerscope.artifacts.state_verdict import StateVerdict
 from mixerscope.errors import UserError
 from mixerscope.experiments.task_flip.study import architecture_name, task_name
@@ -54,6 +55,11 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "interchanges": {
         **dict.fromkeys(("run_id", "place", "how"), pl.String),
         **dict.fromkeys(("now", "now_low", "now_high", "later", "later_low", "later_high", "kept"), _NUMBER),
+    },
+    "recoveries": {
+        **dict.fromkeys(("run_id", "site"), pl.String),
+        "position": pl.Int32,
+        **dict.fromkeys(("same", "later", "taps_damage"), _NUMBER),
     },
 }
 
@@ -199,10 +205,21 @@ def _interchanges(result: RunResult) -> Iterator[Row]:
         yield {"run_id": result.run_id, "place": one.place, "how": one.how, **ends, "kept": one.kept}
 
 
+def _recoveries(result: RunResult) -> Iterator[Row]:
+    """A row a place, and one a block whose convolutions were cut short."""
+    found = result.find(Recoveries)
+    for row in found.rows() if found else ():
+        yield {"run_id": result.run_id, **row, "taps_damage": None}
+    for one in found.without_taps if found else ():
+        nothing = {"position": None, "same": None, "later": None}
+        yield {"run_id": result.run_id, "site": f"blocks.{one.block}", **nothing, "taps_damage": one.damage}
+
+
 ROWS: dict[str, Callable[[RunResult], Iterator[Row]]] = {
     "models": _model,
     "lengths": _lengths,
     "probes": _probes,
     "erasures": _erasures,
     "interchanges": _interchanges,
+    "recoveries": _recoveries,
 }

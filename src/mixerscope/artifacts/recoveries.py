@@ -1,0 +1,55 @@
+"""How much of an answer comes back when parts of the unchanged document are put into a changed one, as it is kept."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from mixerscope.artifacts.base import Frames, JsonArtifact
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What one place brings back: 0 as changed, 1 as unchanged; None where the two tell no difference there."""
+
+    site: str
+    position: int | None
+    """Where the unchanged document's activation is put; None for every position from the changed input on."""
+    same: float | None
+    """Read at that very position, or at the changed input: behind the last block this is 1 by construction."""
+    later: float | None
+    """Read at all positions behind it."""
+
+
+@dataclass(frozen=True)
+class WithoutTaps:
+    """Short convolutions of one block that see the current position alone."""
+
+    block: int
+    accuracy: float
+    damage: float | None
+    """1 where what is left is guessing; None where the model knows too little to lose."""
+
+
+@dataclass(frozen=True)
+class Recoveries(Frames, JsonArtifact):
+    """By boundary and position, and of short convolutions."""
+
+    file: ClassVar[str] = "recoveries.json"
+    position: int
+    """The input that is changed."""
+    pairs: int
+    gap: float
+    """Mean logit difference, over all positions behind the change, between the two documents."""
+    cells: tuple[Recovered, ...]
+    clean: float
+    """Accuracy without an edit."""
+    guessing: float
+    without_taps: tuple[WithoutTaps, ...]
+    """Empty for models without short convolutions."""
+
+    def cell(self, site: str, position: int | None) -> Recovered | None:
+        return next((one for one in self.cells if (one.site, one.position) == (site, position)), None)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per site and position."""
+        return (asdict(one) for one in self.cells)
