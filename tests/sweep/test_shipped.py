@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from mixerscope.artifacts import Erasures, Interchanges, Lengths, Probes
+from mixerscope.artifacts.recoveries import Recoveries
 from mixerscope.artifacts.state_verdict import StateVerdict
 from mixerscope.packs import unpack
 from mixerscope.results import load_run
@@ -25,7 +26,7 @@ SMALL = (
     *("seed=0", "train.lr=0.001", "model.width=16", "model.layers=2", "train.steps=5", "train.documents=64"),
     *("train.batch_size=8", "train.eval_every=5", "stages.lengths.documents=16", "stages.probes.documents=100"),
     *("stages.erase.documents=100", "stages.erase.damaged_documents=16", "stages.erase.draws=1"),
-    *("stages.interchange.documents=256", "stages.interchange.pairs=16"),
+    *("stages.interchange.documents=256", "stages.interchange.pairs=16", "stages.recover.pairs=16"),
 )
 
 
@@ -50,5 +51,5 @@ def test_what_the_stages_of_the_task_flip_found_travels(tmp_path):
     assert main(["task_flip", "--shard", "12/15", "--out", str(tmp_path / "runs"), "--pack", str(pack), *words]) == 0
     [folder] = unpack(pack, tmp_path / "elsewhere")
     result = load_run(folder.path)
-    for artifact in (Lengths, Probes, Erasures, Interchanges, StateVerdict):
+    for artifact in (Lengths, Probes, Erasures, Interchanges, Recoveries, StateVerdict):
         assert result.find(artifact) is not None, artifact.file
