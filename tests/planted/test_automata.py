@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mixerscope.analysis.tracking import StateRules, judge_tracking
-from mixerscope.artifacts import Interchanges, Lengths
+from mixerscope.artifacts import Erased, Erasures, Interchanges, Lengths
 from mixerscope.planted.automata import EVERY_STATE
 from mixerscope.spec import RunSpec
 from mixerscope.tasks import GroupWord, Parity
@@ -14,6 +14,7 @@ TASKS = {"parity": Parity(length=10), "S3": GroupWord(length=10)}
 STAGES = {
     "lengths": {"documents": 64, "times": [1, 2]},
     "interchange": {"documents": 400, "pairs": 48, "singly": False},
+    "erase": {"documents": 300, "damaged_documents": 48, "draws": 0, "times": [1]},
     "track": {},
 }
 CASES = [(planted, task, seed) for planted in EVERY_STATE for task in TASKS for seed in range(3)]
@@ -26,7 +27,9 @@ def judged(planted, task, seed):
     assert isinstance(lengths, Lengths)
     assert isinstance(found, Interchanges)
     assert Interchanges.from_bytes(found.to_bytes()) == found
-    stored = {(0, Lengths): lengths, (0, Interchanges): found}
+    stored: dict = {(0, Lengths): lengths, (0, Interchanges): found}
+    if seed == 0:
+        [stored[0, Erasures]] = run_stage("erase", spec, [model])[0].artifacts
     [result] = run_stage("track", spec, [model], stored)
     [verdict] = result.artifacts
     return verdict, lengths, found
@@ -49,6 +52,40 @@ def test_every_planted_automaton_is_named(planted, task, seed):
     assert verdict.name in verdict.sentence()
     strict = judge_tracking(lengths, found, StateRules(solves=1.0))
     assert strict.name in (planted.label, "not learned")
+
+
+def with_damage(inside, stream, residual=0.5):
+    """What erasing gives, made up: in a recurrence, and in the stream between two blocks and behind the last one."""
+    rows = [("blocks.1.resid_pre", "leace", stream), ("blocks.1.resid_post", "leace", 1.0)]
+    rows.append(("blocks.0.mixer.state", "class means, every step", inside))
+    erased = tuple(Erased(*row[:2], 1, None, 1.0, residual, (0.0,), (row[2],)) for row in rows)
+    return Erasures("answer", (10,), (1.0,), (0.5,), 0.5, erased, ())
+
+
+def test_erasing_gives_no_name_and_can_withdraw_one():
+    carrier = next(one for one in EVERY_STATE if one.label == "carried")
+    verdict, lengths, found = judged(carrier, "parity", 1)
+
+    def again(erasures):
+        return judge_tracking(lengths, found, erasures=erasures)
+
+    assert again(None) == verdict
+    missed = again(with_damage(0.9, 0.0))
+    assert missed.name == "carried"
+    assert "costs 0.90" in missed.reason
+    tests = {one.name: one.value for one in missed.tests}
+    assert (tests["erased, state"], tests["left, state"], tests["erased, stream"]) == (0.9, 0.5, 0.0)
+    idle = again(with_damage(0.01, 0.02))
+    assert idle.name == "undetermined", (
+        "a state that nobody misses is not held; behind the last block it proves nothing"
+    )
+    assert again(with_damage(0.01, 0.02, residual=0.9)).name == "carried", (
+        "a probe still reads it, so nothing was shown"
+    )
+    assert again(with_damage(None, None)).name == "carried"
+    other = next(one for one in EVERY_STATE if one.label == "recomputed")
+    _, lengths, found = judged(other, "parity", 1)
+    assert again(with_damage(0.0, 0.0)).name == "recomputed"
 
 
 def test_planted_models_do_what_they_say():

@@ -2,9 +2,15 @@
 
 from pydantic import Field
 
-from mixerscope.artifacts import Estimate, Interchanges, Lengths
+from mixerscope.artifacts import Erased, Erasures, Estimate, Interchanges, Lengths
 from mixerscope.artifacts.state_verdict import StateName, StateTest, StateVerdict
 from mixerscope.spec import Spec
+
+IN_STREAM, IN_STATE = "stream", "state"
+WHOLE = ("leace", "iterated projection")
+"""Erasures that are to take all of a label."""
+HELD: tuple[StateName, ...] = ("carried", "length-specific")
+"""Verdicts by which the state is held somewhere."""
 
 
 class StateRules(Spec):
@@ -16,10 +22,16 @@ class StateRules(Spec):
     """Share of answers that must be those of the state that was written."""
     fails: float = Field(default=0.5, ge=0, lt=1)
     """Share below which they are not."""
+    costs: float = Field(default=0.05, ge=0, lt=1)
+    """Share of what a model knows beyond guessing that erasing the state must cost somewhere, where a fresh probe
+    confirms that it was erased: a state that nobody misses is not held."""
 
 
-def judge_tracking(lengths: Lengths, found: Interchanges, rules: StateRules | None = None) -> StateVerdict:
-    """The verdict. Longer documents play no part in it: how a model does there is for the verdict to predict."""
+def judge_tracking(
+    lengths: Lengths, found: Interchanges, rules: StateRules | None = None, erasures: Erasures | None = None
+) -> StateVerdict:
+    """The verdict. Longer documents play no part in it: how a model does there is for the verdict to predict. Erasures,
+    where there are any, give no name; they can only withdraw one."""
     rules = rules or StateRules()
     trained = lengths.at(1)
     place = "both" if found.cell("both", "shift") is not None else "stream"
@@ -35,7 +47,37 @@ def judge_tracking(lengths: Lengths, found: Interchanges, rules: StateRules | No
         for name, one in asked.items()
     )
     name, reason = _named(asked, trained.guessing if trained is not None else 1.0, rules)
+    erased = (
+        {} if erasures is None else {place: _erased(erasures, place == IN_STATE) for place in (IN_STREAM, IN_STATE)}
+    )
+    for place, one in erased.items():
+        damage, left = (None, None) if one is None else (one.damage[0], one.residual)
+        tests += (StateTest(f"erased, {place}", damage, None, None), StateTest(f"left, {place}", left, None, None))
+    costs = [one.damage[0] for one in erased.values() if one is not None and one.damage[0] is not None]
+    if name in HELD and costs:
+        if max(costs) < rules.costs:
+            return StateVerdict("undetermined", f"{reason}, but erasing it costs {max(costs):.2f}", tests)
+        reason = f"{reason}; erasing it costs {max(costs):.2f} of what is known"
     return StateVerdict(name, reason, tests)
+
+
+def _erased(erasures: Erasures, inside: bool) -> Erased | None:
+    """The erasure that costs most, of those that took the label, as a fresh probe says: inside recurrences, or in the
+    stream short of its last boundary, behind which the head reads whatever is there."""
+    boundaries = [one.site for one in erasures.erased if not _inside(one)]
+    last = boundaries[-1] if boundaries else ""
+    known = [
+        one
+        for one in erasures.erased
+        if erasures.speaks(one)
+        and one.damage[0] is not None
+        and (_inside(one) if inside else one.method in WHOLE and one.site != last)
+    ]
+    return max(known, key=lambda one: one.damage[0] or 0.0, default=None)
+
+
+def _inside(one: Erased) -> bool:
+    return one.site.endswith(".state")
 
 
 def _named(asked: dict[str, Estimate | None], guessing: float, rules: StateRules) -> tuple[StateName, str]:

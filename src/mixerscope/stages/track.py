@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from mixerscope.analysis.tracking import StateRules, judge_tracking
-from mixerscope.artifacts import Artifact, Interchanges, Lengths
+from mixerscope.artifacts import Artifact, Erasures, Interchanges, Lengths
 from mixerscope.artifacts.state_verdict import StateVerdict
 from mixerscope.stages.base import Done, Result, Stage, Trained
 
@@ -11,7 +11,10 @@ from mixerscope.stages.base import Done, Result, Stage, Trained
 class TrackStates(Stage):
     """The rules by which tracking is named."""
 
+    revision: ClassVar[int] = 2
+    """2: erasures, where there are any, stand beside the other tests and can withdraw a name."""
     needs: ClassVar[tuple[str, ...]] = ("lengths", "interchange")
+    may_need: ClassVar[tuple[str, ...]] = ("erase",)
     uses_model: ClassVar[bool] = False
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (StateVerdict,)
 
@@ -22,6 +25,8 @@ class TrackStates(Stage):
         found: list[Result] = []
         for index in range(len(trained)):
             lengths = trained.read(index, "lengths", Lengths)
-            found.append(Done((judge_tracking(lengths, trained.read(index, "interchange", Interchanges), self.rules),)))
+            written = trained.read(index, "interchange", Interchanges)
+            erased = trained.find(index, "erase", Erasures)
+            found.append(Done((judge_tracking(lengths, written, self.rules, erased),)))
             trained.progress(index + 1, len(trained))
         return found
