@@ -164,7 +164,7 @@ def test_large_cohorts_are_cut_into_equal_parts():
 
 
 def test_figure_3_is_what_was_published():
-    assert list(shipped_sweeps()) == ["figure3", "task_flip"]
+    assert "figure3" in shipped_sweeps()
     runs = load_runs("figure3")
     assert len(runs) == 7 * 5 * 7
     assert len(group(runs)) == 35
