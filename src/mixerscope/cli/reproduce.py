@@ -79,7 +79,7 @@ def reproduce(
     stop_after
         Seconds after which nothing is running any more; call again for the rest.
     largest
-        Models in one cohort at most; 32 unless you say otherwise.
+        Models in one cohort at most; 35 unless you say otherwise.
     """
     from mixerscope.experiments.paper.sweeps import figure_names, load_figure
     from mixerscope.sweep.call import Call

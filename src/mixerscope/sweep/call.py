@@ -88,7 +88,7 @@ class Call:
         default=None, metadata=_help("Cohorts at once; 4 on a GPU and 1 on a CPU unless you say otherwise.")
     )
     largest: int | None = field(
-        default=None, metadata=_help("Models in one cohort at most; 32 unless you say otherwise.")
+        default=None, metadata=_help("Models in one cohort at most; 35 unless you say otherwise.")
     )
     job_seconds: float | None = field(
         default=None, metadata=_help("What one job may take, as far as can be foreseen; 480 unless you say otherwise.")
