@@ -1,5 +1,7 @@
 """Wrong input: one sentence that names the thing, exit code 2, nothing written."""
 
+import socket
+
 import pytest
 
 
@@ -130,6 +132,17 @@ def test_reports_need_runs(refused, tmp_path):
     assert "empty holds no finished runs" in refused("report", "empty")
     assert "empty holds no finished runs" in refused("ls", "runs", "--out", "empty")
     assert "is not a folder" in refused("ls", "runs")
+
+
+def test_what_cannot_be_served_is_refused(refused, finished, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "nowhere is not a folder" in refused("serve", "nowhere")
+    assert "empty holds no finished runs" in refused("serve", "empty")
+    assert "port = 70000 should lie between" in refused("serve", "runs", "--port", "70000")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "is in use" in refused("serve", "runs", "--port", str(taken.getsockname()[1]))
 
 
 def test_a_page_that_cannot_be_written(refused, finished):

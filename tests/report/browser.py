@@ -26,23 +26,24 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser):
-    """Opens the page of a folder, or a page; what goes wrong in it fails the test."""
+    """Opens the page of a folder, a page, or the address of one; what goes wrong in it fails the test."""
     complaints: list[str] = []
     contexts = []
 
-    def open_page(of: Path, width: int = 1280, dark: bool = False) -> Any:
-        page = of if of.is_file() else write_report(of)
+    def open_page(of: Path | str, width: int = 1280, dark: bool = False) -> Any:
+        address = of if isinstance(of, str) else (of if of.is_file() else write_report(of)).as_uri()
         scheme = "dark" if dark else "light"
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
-        context.route(lambda url: not url.startswith(("file:", "blob:", "data:")), lambda route: route.abort())
+        own = ("file:", "blob:", "data:", address)
+        context.route(lambda url: not url.startswith(own), lambda route: route.abort())
         tab = context.new_page()
         tab.set_default_timeout(15_000)
         tab.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
         tab.on("pageerror", lambda error: complaints.append(str(error)))
         tab.on("dialog", lambda dialog: (complaints.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
         tab.on("requestfailed", lambda request: complaints.append(f"asked for {request.url}"))
-        tab.goto(page.as_uri())
+        tab.goto(address)
         tab.wait_for_selector("html[data-ready]", state="attached")
         return tab
 

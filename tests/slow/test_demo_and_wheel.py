@@ -99,4 +99,4 @@ def test_the_wheel_works_in_a_clean_environment(tmp_path: Path):
     words = [word for setting in [*settings, "model.width=8"] for word in ("--set", setting)]
     mixerscope("run", "--task", "ar", "--arch", "attention", "--out", "runs", *words)
     mixerscope("report", "runs")
-    assert (tmp_path / "runs" / "report.html").stat().st_size > 100_000
+    assert (tmp_path / "runs" / "report.html").stat().st_size > 60_000

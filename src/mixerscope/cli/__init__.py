@@ -65,6 +65,11 @@ VERBS = {
     "pack": ("pack:pack", "Finished runs in one file, without weights.", "mixerscope pack runs best.pack --best"),
     "unpack": ("unpack:unpack", "Run folders out of a packed file.", "mixerscope unpack figure3.pack --out runs"),
     "report": ("report:report", "One HTML page over the finished runs in a folder.", "mixerscope report runs"),
+    "serve": (
+        "serve:serve",
+        "The same page over a folder that is still being written, refreshed while a sweep runs.",
+        "mixerscope serve runs",
+    ),
     "check": (
         "check:check",
         "Try a mixer or a task against every property that the rest relies on.",

@@ -33,7 +33,7 @@ def clamped(value: float) -> str:
 
 
 def thousands(value: int) -> str:
-    return f"{value:,}".replace(",", "\u2009")
+    return f"{value:,}".replace(",", "\u202f")
 
 
 def tiny(value: float) -> str:

@@ -58,7 +58,7 @@ def write_report(root: Path | str, out: Path | str | None = None, runs: Sequence
 
 
 def render(groups: Sequence[TaskGroup], live: str = "") -> str:
-    """The page as text. `live`: the address that tells whether there is a newer one, of a page that is being served."""
+    """The page as text. `live`: what the newest page is known by, of one that is being served."""
     models = [model for group in groups for model in group.models]
     many = len(models) > CARDS
     environment = _environment(models, many, several_tasks=len(groups) > 1)

@@ -40,9 +40,9 @@ kinds.accuracy = (holder, width) => {
     const said = m.accuracy ? estimated(m.accuracy, format.percent) : `${format.percent(m.dev)} on the dev set`;
     const tip = `${m.label}\naccuracy ${said}\n${m.mechanism}; ${AXES[axis]} ${format.setting(m[axis])}`;
     const faint = counted(m) ? "" : "faint";
-    if (few && m.accuracy && counted(m)) svg.append(node("line", { x1: px, x2: px, y1: y(m.accuracy[1]), y2: y(m.accuracy[2]), class: `whisker c${series.indexOf(m.series) % 6}` }));
+    if (few && m.accuracy && counted(m)) svg.append(node("line", { x1: px, x2: px, y1: y(m.accuracy[1]), y2: y(m.accuracy[2]), class: `whisker ${colourClass(series.indexOf(m.series))}` }));
     if (counted(m) && edges.has(`${m.series}|${m.width}`)) svg.append(node("circle", { cx: px, cy: py, r: 9, class: "ring" }));
-    svg.append(shape(kind, px, py, counted(m) ? 5 : 2.5, { class: `point c${series.indexOf(m.series) % 6} ${faint}`, "data-tip": tip }));
+    svg.append(shape(kind, px, py, counted(m) ? 5 : 2.5, { class: `point ${colourClass(series.indexOf(m.series))} ${faint}`, "data-tip": tip }));
   }
   if (axis !== "lr" && lines.every(({ points }) => points.length < 2)) nameSingles(svg, models.filter(counted), x, y, axis, dodge, width);
   const keys = legend([...series.map((name, i) => lineKey(i, name)), ...mechanisms.map((name, i) => shapeKey(SHAPES[i % SHAPES.length], name)),

@@ -3,14 +3,17 @@ const METRICS = { accuracy: "accuracy on the dev set", likelihood: "likelihood o
 const watched = (holder) => page.overview.tasks[holder.dataset.task].models.filter((i) => page.overview.emergence[i]);
 choices.curves = [
   { name: "metric", label: "show", options: () => Object.entries(METRICS) },
+  { name: "which", label: "of", options: (holder) => (manyCurves(holder) ? [["best", "best rates"], ["all", "all runs"]] : []) },
   { name: "watched", label: "emergence of", options: (holder) => watched(holder).map((i) => [i, page.overview.models[i].label]) },
 ];
 const MOST_LINES = 18;
+const manyCurves = (holder) => page.overview.tasks[holder.dataset.task].models.length > MOST_LINES;
 
 kinds.curves = (holder, width) => {
   const task = page.overview.tasks[holder.dataset.task];
   const metric = chosenValue(holder, "metric") || "accuracy";
-  const numbers = shownOf(task).filter((i) => page.overview.curves[i].step.length);
+  const best = manyCurves(holder) && chosenValue(holder, "which") !== "all";
+  const numbers = shownOf(task).filter((i) => page.overview.curves[i].step.length && (!best || page.overview.models[i].chosen));
   const by = numbers.length <= MOST_LINES ? "label" : "series";
   const names = distinct(task.models.filter((i) => by === "series" || numbers.includes(i)).map((i) => page.overview.models[i][by]));
   const under = watched(holder).length ? Number(chosenValue(holder, "watched") || watched(holder)[0]) : null;
@@ -46,7 +49,7 @@ kinds.curves = (holder, width) => {
     keys.push(...emergence(svg, under, x, [left, right], height, steps));
     rows = [...rows, ...emergenceRows(under)];
   }
-  return { svg, rows, keys: legend([...keys, ...ends]), note: under === null ? "" : "Below: the share restored at each role between the blocks while the model trained, with its interval; a line begins where the model first reads the corrupted token at all." };
+  return { svg, rows, keys: legend([...keys, ...ends]), note: under === null ? (best ? "Of each seed, the learning rate that is best on the dev set." : "") : "Below: the share restored at each role between the blocks while the model trained, with its interval; a line begins where the model first reads the corrupted token at all." };
 };
 
 function emergence(svg, number, x, [left, right], top, steps) {

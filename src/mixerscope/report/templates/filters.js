@@ -43,7 +43,34 @@ function buildFilters(changed) {
   form.append(html("span", { class: "shown" }, html("span", { id: "shown", role: "status" }), " ", all));
   form.addEventListener("submit", (event) => event.preventDefault());
   form.hidden = false;
+  recallFilters(form);
   refilter();
+}
+
+// What is filtered out stands in the address, so that a link shows what its sender saw.
+function rememberFilters() {
+  const off = filters.facets.filter((f) => f.off.size).map((f) => [f.name, [...f.off].map(format.setting)]);
+  history.replaceState(null, "", off.length ? `#without=${encodeURIComponent(JSON.stringify(off))}` : "#");
+}
+
+function recallFilters(form) {
+  let off = [];
+  try {
+    off = JSON.parse(decodeURIComponent(location.hash.slice("#without=".length)) || "[]");
+  } catch {
+    return; // an address that somebody else wrote
+  }
+  for (const [name, values] of Array.isArray(off) ? off : []) {
+    const facet = filters.facets.find((f) => f.name === name);
+    for (const value of facet?.values ?? []) if (values.includes(format.setting(value))) facet.off.add(value);
+  }
+  filters.facets.forEach((facet, i) => {
+    const fieldset = form.querySelectorAll("fieldset")[i];
+    fieldset.querySelectorAll("input").forEach((box, k) => { box.checked = !facet.off.has(facet.values[k]); });
+    const left = facet.values.filter((value) => !facet.off.has(value));
+    const select = fieldset.querySelector("select");
+    if (select && left.length === 1) select.value = facet.values.indexOf(left[0]);
+  });
 }
 
 function chips(facet, changed) {

@@ -109,9 +109,9 @@ function laneMarks(lane, k, lanes, x, y, width) {
     const middle = (y0 + end) / 2;
     const tip = `${lane.slot}: ${source} → ${place}${by ? `, ${by}` : ""}\n${format.percent(share)} of ${lane.n} documents; the route: ${format.percent(lane.share)}, ${STATES[lane.state]}`;
     const path = moved ? `M${x0},${y0}C${x0},${middle} ${x1},${middle} ${x1},${end}` : `M${x0},${y0}V${end}`;
-    const style = `lane c${slots.indexOf(lane.slot) % 6} ${lane.state}`;
+    const style = `lane ${colourClass(slots.indexOf(lane.slot))} ${lane.state}`;
     marks.push(node("path", { d: path, class: style, "stroke-width": 1 + 4.5 * share, "data-tip": tip }));
-    if (moved) marks.push(node("path", { d: `M${x1},${y1 - 2}l7,11h-14Z`, class: `arrow c${slots.indexOf(lane.slot) % 6}`, "data-tip": tip }));
+    if (moved) marks.push(node("path", { d: `M${x1},${y1 - 2}l7,11h-14Z`, class: `arrow ${colourClass(slots.indexOf(lane.slot))}`, "data-tip": tip }));
     if (level % 1) labels.push(words(x1 - 9, y1 - 1, place, { class: "lane-text strong-text", "text-anchor": "end" }));
     if (by) {
       // Information moves to the right, so the corner above the beginning of an arrow is free.
@@ -137,7 +137,7 @@ function flowKeys(lanes) {
   const slots = distinct(lanes.map((l) => l.slot));
   return legend(lanes.map((lane) => ({
     name: `${lane.slot}: ${format.percent(lane.share)} of ${lane.n} documents${lane.state === "proven" ? "" : `, ${STATES[lane.state]}`}`,
-    mark: node("line", { x1: 1, x2: 25, y1: 7, y2: 7, "stroke-width": 1 + 4.5 * lane.share, class: `lane c${slots.indexOf(lane.slot) % 6} ${lane.state}` }),
+    mark: node("line", { x1: 1, x2: 25, y1: 7, y2: 7, "stroke-width": 1 + 4.5 * lane.share, class: `lane ${colourClass(slots.indexOf(lane.slot))} ${lane.state}` }),
   })));
 }
 

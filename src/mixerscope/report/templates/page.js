@@ -63,6 +63,7 @@ const allSections = () => [...document.querySelectorAll("section[data-task]")];
 
 async function filtersChanged() {
   refilter();
+  rememberFilters();
   page.later ??= await block("later");
   for (const section of allSections()) arrange(section);
   redraw((holder) => holder.dataset.task !== undefined);
@@ -102,16 +103,29 @@ addEventListener("beforeprint", () => {
   for (const holder of document.querySelectorAll(".figure:not([data-drawn])")) if (!inFold(holder)) draw(holder);
 });
 
-// A page that is served asks now and then whether there is a newer one, and says so rather than jump under the reader.
+// A page that is served asks now and then whether there is a newer one. Filters stay in the address, the place in mind.
+const PLACE = "mixerscope-place";
 function live() {
-  const address = document.body.dataset.live;
-  if (!address) return;
-  let known = null;
-  setInterval(async () => {
-    const now = await fetch(address).then((r) => r.text()).catch(() => known);
-    known ??= now;
-    if (now !== known) location.reload();
-  }, 3000);
+  const known = document.body.dataset.live;
+  if (!known) return;
+  const line = html("p", { class: "live small", role: "status" });
+  document.querySelector("body > header").append(line);
+  scrollTo(0, Number(sessionStorage.getItem(PLACE) ?? 0));
+  sessionStorage.removeItem(PLACE);
+  const look = async () => {
+    try {
+      const { page: newest, said } = await (await fetch("/state")).json();
+      line.textContent = `Live: ${said}.`;
+      if (newest !== known) {
+        sessionStorage.setItem(PLACE, scrollY);
+        location.reload();
+      }
+    } catch {
+      line.textContent = "The server has gone; this is the last page it made.";
+    }
+  };
+  look();
+  setInterval(look, 2500);
 }
 
 (async () => {

@@ -83,8 +83,10 @@ function shape(kind, x, y, r, attributes = {}) {
   return node("path", { d, ...attributes, class: `${attributes.class ?? ""} shape ${["cross", "plus", "bar"].includes(kind) ? "stroked" : ""}` });
 }
 
-// Colour and dash of so many lines: six colours that stay apart for everyone, then the same again, dashed.
-const lineClass = (i) => `c${i % 6} dash${Math.floor(i / 6) % 3}`;
+// Colour and dash of so many lines: seven colours that stay apart for everyone, then the same again, dashed.
+const COLOURS = 7;
+const colourClass = (i) => `c${i % COLOURS}`;
+const lineClass = (i) => `${colourClass(i)} dash${Math.floor(i / COLOURS) % 3}`;
 
 function legend(entries) {
   if (!entries.length) return null;
