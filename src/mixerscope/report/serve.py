@@ -88,7 +88,6 @@ class Live:
 class _Answers(BaseHTTPRequestHandler):
     """Answers to GET and HEAD."""
 
-    server: "PageServer"
     server_version = "mixerscope"
     sys_version = ""
 
@@ -104,6 +103,7 @@ class _Answers(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path not in ("/", "/state"):
             return self.send_error(HTTPStatus.NOT_FOUND)
+        assert isinstance(self.server, PageServer)
         body = self.server.live.page() if path == "/" else self.server.live.state()
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/html; charset=utf-8" if path == "/" else "application/json")
