@@ -36,6 +36,14 @@ def named_sites(model: nn.Module) -> dict[str, Site]:
     return {name: module for name, module in model.named_modules() if isinstance(module, Site)}
 
 
+def unseen(module: nn.Module) -> bool:
+    """Whether nobody looks at what flows inside: no site has a tap, nothing has a hook of torch's."""
+    return not any(
+        part._forward_hooks or part._forward_pre_hooks or (isinstance(part, Site) and part.taps)
+        for part in module.modules()
+    )
+
+
 def find_site(model: nn.Module, name: str) -> Site:
     site: object = model
     for part in name.split("."):  # by its path: a walk over all modules would take longer than a small forward pass

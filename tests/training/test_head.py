@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from mixerscope.kernels.precision import TF32_TOLERANCE
 from mixerscope.machine import MATMUL_PRECISION
 from mixerscope.model import build_model
 from mixerscope.tasks import UNSCORED
@@ -125,7 +126,7 @@ def test_the_compiler_is_told_the_right_shapes():
     ("products", "dtype", "exact", "tolerance"),
     [
         ("highest", torch.float32, True, None),
-        ("high", torch.float32, False, head.TF32_TOLERANCE),
+        ("high", torch.float32, False, TF32_TOLERANCE),
         ("high", torch.bfloat16, False, None),
     ],
 )

@@ -35,6 +35,8 @@ KERNELS = {
     "lstm_backward": "mixerscope.kernels.recurrent_cells:lstm_backward",
     "selective_scan": "mixerscope.kernels.selective_scan:forward",
     "selective_scan_backward": "mixerscope.kernels.selective_scan:backward",
+    "residual_mlp": "mixerscope.kernels.residual_mlp:forward",
+    "residual_mlp_backward": "mixerscope.kernels.residual_mlp:backward",
     "add_rows": "mixerscope.kernels.update:add_rows",
     "adamw": "mixerscope.kernels.update:adamw",
     "head_loss": "mixerscope.kernels.head:forward",
@@ -102,6 +104,11 @@ def switched(to: Literal["auto", "plain"]) -> Iterator[None]:
     finally:
         with _lock:
             _plain_wanted -= step
+
+
+def wanted() -> bool:
+    """Whether operators may run kernels: who has another way without operators asks before taking theirs."""
+    return _plain_wanted == 0
 
 
 def used() -> dict[str, str]:
@@ -270,7 +277,9 @@ def _label(
     kernel = importlib.util.find_spec(KERNELS[name].split(":")[0])
     assert kernel is not None
     assert kernel.origin is not None
-    source = _source(kernel.origin, inspect.getfile(plain), __file__)
+    # Kernels share what they are made of, so a change to any of these files is a change to all of them.
+    beside = sorted(str(path) for path in Path(__file__).parent.glob("*.py"))
+    source = _source(kernel.origin, inspect.getfile(plain), *beside)
     shapes = " ".join(
         f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}" if isinstance(x, Tensor) else str(x) for x in inputs
     )

@@ -8,14 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mixerscope import kernels
 from mixerscope.artifacts.effects import Part
 from mixerscope.errors import UserError
 from mixerscope.mixers.base import InitRule, Mixer, Mover, init_linears, init_output
 from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.model.init import SCHEMES, init_embedding
+from mixerscope.model.residual_mlp import fits, residual_mlp
 from mixerscope.randomness import construction, stream
 from mixerscope.registry import MIXERS
-from mixerscope.sites import Site, find_site
+from mixerscope.sites import Site, find_site, unseen
 from mixerscope.spec import LayerSpec, ModelSpec
 
 NORM_EPSILON = 1e-5
@@ -106,12 +108,26 @@ class Block(nn.Module):
         """The block after its mixer: no position sees another from here on."""
         if self.mlp is not None:
             x = self.resid_mid(x)
-            x = x + self.mlp_out(self.mlp(self.mlp_in(self.norm2(x))))
+            if isinstance(self.norm2, nn.LayerNorm) and fits(x) and kernels.wanted() and self.in_training_step():
+                x = residual_mlp(x, self.norm2, self.mlp.fc1, self.mlp.fc2)
+            else:
+                x = x + self.mlp_out(self.mlp(self.mlp_in(self.norm2(x))))
         return self.resid_post(x)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def in_training_step(self) -> bool:
+        """Whether what is inside matters to nobody but the step: a shorter way to its result is then as good."""
+        return self.training and torch.is_grad_enabled() and unseen(self)
+
+    def forward(self, x: Tensor, read: Tensor | None = None) -> Tensor:
+        """The stream after the block [b, t, d], or [b, q, d] at the positions `read` [b, q] alone."""
         x = self.resid_pre(x)
-        return self.finish(self.add(x, self.mix(x)))
+        x = self.add(x, self.mix(x))
+        if read is None:
+            return self.finish(x)
+        # On a CPU it stays as it is: a product of fewer rows may have other last bits.
+        if x.is_cuda and self.in_training_step():
+            return self.finish(at_positions(x, read))
+        return at_positions(self.finish(x), read)
 
 
 class Model(nn.Module):
@@ -189,9 +205,10 @@ class Model(nn.Module):
 
     def through_blocks(self, x: Tensor, read: Tensor | None = None) -> Tensor:
         """What leaves the last block, [b, t, d], or [b, q, d] at the positions `read` [b, q] alone."""
-        for block in self.blocks:
-            x = block(x)
-        return x if read is None else at_positions(x, read)
+        last = len(self.blocks) - 1
+        for i, block in enumerate(self.blocks):
+            x = block(x) if read is None or i < last else block(x, read)
+        return x
 
 
 def at_positions(x: Tensor, positions: Tensor) -> Tensor:

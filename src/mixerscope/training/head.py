@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from mixerscope.kernels import body
+from mixerscope.kernels.precision import exact_products, tolerance_of
 from mixerscope.tasks import UNSCORED
-
-TF32_TOLERANCE = 1e-2
-"""Factors have ten bits there. A logit is then off by a thousandth of its size, and so is, with logits of about ten,
-a probability by a hundredth: in cuBLAS as in a kernel, though never in the same direction."""
 
 
 def head_loss(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
@@ -23,16 +20,16 @@ def head_loss(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
 
 @torch.library.custom_op("mixerscope::head_loss", mutates_args=())
 def _head_loss(x: Tensor, table: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    inputs = (x, table, targets, UNSCORED, _exact())
-    return body("head_loss", inputs, plain_head_loss, tolerance=_tolerance(x))(*inputs)
+    inputs = (x, table, targets, UNSCORED, exact_products())
+    return body("head_loss", inputs, plain_head_loss, tolerance=tolerance_of(x.dtype))(*inputs)
 
 
 @torch.library.custom_op("mixerscope::head_loss_backward", mutates_args=())
 def _head_loss_backward(
     grad: Tensor, x: Tensor, table: Tensor, targets: Tensor, total: Tensor
 ) -> tuple[Tensor, Tensor]:
-    inputs = (grad, x, table, targets, total, UNSCORED, _exact())
-    return body("head_loss_backward", inputs, plain_head_loss_backward, tolerance=_tolerance(x))(*inputs)
+    inputs = (grad, x, table, targets, total, UNSCORED, exact_products())
+    return body("head_loss_backward", inputs, plain_head_loss_backward, tolerance=tolerance_of(x.dtype))(*inputs)
 
 
 def plain_head_loss(x: Tensor, table: Tensor, targets: Tensor, unscored: int, exact: bool) -> tuple[Tensor, Tensor]:
@@ -64,15 +61,6 @@ def _logits(x: Tensor, table: Tensor) -> Tensor:
 
 def _wide(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-
-
-def _exact() -> bool:
-    """Whether products of float32 numbers are to be those of float32 numbers."""
-    return torch.get_float32_matmul_precision() == "highest"
-
-
-def _tolerance(x: Tensor) -> float | None:
-    return TF32_TOLERANCE if x.dtype == torch.float32 and not _exact() else None
 
 
 @_head_loss.register_fake
