@@ -8,13 +8,15 @@ import torch
 from torch.func import functional_call, stack_module_state
 
 from mixerscope import kernels
+from mixerscope.kernels import residual_attention as fast_attention
 from mixerscope.kernels import residual_mlp as fast_mlp
+from mixerscope.mixers.ops import residual_attention as attention
 from mixerscope.model import backbone, build_model
 from mixerscope.model import residual_mlp as mlp
 from mixerscope.spec import ModelSpec
 
 EPSILON = 1e-5
-OPERATORS = ("residual_mlp", "residual_mlp_backward")
+OPERATORS = ("residual_attention", "residual_attention_backward", "residual_mlp", "residual_mlp_backward")
 
 
 @pytest.fixture
@@ -64,6 +66,32 @@ def test_residual_mlp(rng, monkeypatch, models, rows, width, exact, programs):
     assert_agree([found], [mlp.plain_residual_mlp(*wide, EPSILON, exact)], 2e-6)
     found = fast_mlp.backward(grad, *inputs, EPSILON, exact)
     assert_agree(found, mlp.plain_residual_mlp_backward(grad.double(), *wide, EPSILON, exact), 5e-6)
+
+
+@pytest.mark.parametrize(
+    ("models", "documents", "length", "width", "heads", "alibi", "exact", "programs"),
+    [
+        (2, 3, 5, 16, 1, False, True, 132),
+        (1, 2, 18, 24, 2, True, True, 132),  # positions, columns and heads are padded
+        (2, 4, 20, 32, 2, False, True, 3),  # a program of the second launch has several blocks of rows
+        (1, 2, 35, 33, 3, True, False, 132),
+        (1, 1, 1, 2, 1, False, True, 132),
+    ],
+)
+def test_residual_attention(rng, monkeypatch, models, documents, length, width, heads, alibi, exact, programs):
+    monkeypatch.setattr(fast_attention, "PROCESSORS", programs)
+    gain, shift, out_bias = (torch.randn(models, width, generator=rng) for _ in range(3))
+    qkv = torch.randn(models, 3 * width, width, generator=rng) / width**0.5
+    out = torch.randn(models, width, width, generator=rng) / width**0.5
+    x, grad = (torch.randn(models, documents, length, width, generator=rng) for _ in range(2))
+    inputs = (x + 1, *(apart(tensor) for tensor in (1 + gain / 4, shift, qkv, out, out_bias)))
+    wide = [tensor.double() for tensor in inputs]
+    settings = (heads, alibi, EPSILON, exact)
+    found, expected = fast_attention.forward(*inputs, *settings), attention.plain_residual_attention(*wide, *settings)
+    assert_agree(found, expected, 2e-6)
+    found = fast_attention.backward(grad, *inputs, found[1], *settings)
+    expected = attention.plain_residual_attention_backward(grad.double(), *wide, expected[1], *settings)
+    assert_agree(found, expected, 1e-5)
 
 
 def test_a_member_that_has_diverged_harms_no_other(rng):

@@ -1,10 +1,14 @@
-"""Half a block as one operator: what its modules give, and only where nobody looks inside."""
+"""Halves of a block as one operator each: what their modules give, and only where nobody looks inside."""
 
 import pytest
 import torch
 from torch.func import functional_call, stack_module_state
 
 from mixerscope import kernels
+from mixerscope.mixers import attention as mixer
+from mixerscope.mixers.base import Mixer
+from mixerscope.mixers.ops import residual_attention as attention
+from mixerscope.mixers.sliding_window import SlidingWindow
 from mixerscope.model import backbone, build_model
 from mixerscope.model import residual_mlp as mlp
 from mixerscope.sites import record
@@ -15,27 +19,41 @@ SITE = "blocks.1.mlp_out"
 
 @pytest.fixture
 def uses(monkeypatch):
-    """As if this were a GPU; counts how often the operator is taken."""
+    """As if this were a GPU; which operators are taken, in order."""
     seen = []
 
-    def counted(x, *modules):
-        seen.append(x.shape)
-        return mlp.residual_mlp(x, *modules)
+    def noting(name, function):
+        def noted(*inputs):
+            seen.append(name)
+            return function(*inputs)
+
+        return noted
 
     monkeypatch.setattr(backbone, "fits", lambda x: True)
-    monkeypatch.setattr(backbone, "residual_mlp", counted)
+    monkeypatch.setattr(backbone, "residual_mlp", noting("mlp", mlp.residual_mlp))
+    monkeypatch.setattr(mixer, "residual_attention", noting("attention", attention.residual_attention))
     return seen
 
 
-def a_model(seed=0):
-    return build_model(ModelSpec(architecture="attention", width=6, max_length=8), 11, seed).double()
+def a_model(seed=0, architecture="attention", **options):
+    spec = ModelSpec(architecture=architecture, width=8, max_length=8, options=options)
+    return build_model(spec, 11, seed).double()
 
 
 TOKENS = torch.arange(12).view(2, 6) % 11
 
 
-def test_it_is_what_the_modules_compute(uses):
-    models = [a_model(seed) for seed in (0, 1)]
+@pytest.mark.parametrize(
+    ("architecture", "options", "taken"),
+    [
+        ("attention", {}, ["attention", "mlp"]),
+        ("attention", {"heads": 2, "relative": "alibi"}, ["attention", "mlp"]),
+        ("attention", {"relative": "rope"}, ["mlp"]),
+        ("base_conv", {}, ["mlp"]),
+    ],
+)
+def test_they_are_what_the_modules_compute(uses, architecture, options, taken):
+    models = [a_model(seed, architecture, **options) for seed in (0, 1)]
     params = {name: param.detach().requires_grad_() for name, param in stack_module_state(models)[0].items()}
 
     def gradients():
@@ -43,31 +61,55 @@ def test_it_is_what_the_modules_compute(uses):
         return torch.autograd.grad(loss(params).sum(), list(params.values()))
 
     found = gradients()
-    assert len(uses) == 2, "once a block"
+    assert uses == taken * 2, "in each block"
     with kernels.switched("plain"):
         expected = gradients()
-    assert len(uses) == 2, "`--kernels plain` passes it by"
+    assert uses == taken * 2, "`--kernels plain` passes them by"
     for name, ours, theirs in zip(params, found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, msg=name)
 
 
-def test_only_steps_that_nobody_looks_into_take_it(uses):
+def test_a_mixer_with_a_forward_pass_of_its_own_has_no_short_way_of_another():
+    assert SlidingWindow.residual is Mixer.residual
+
+    class Own(mixer.Attention):
+        def forward(self, x):
+            return x
+
+    assert Own.residual is Mixer.residual
+
+
+def test_only_steps_that_nobody_looks_into_take_them(uses):
     model = a_model()
     with record(model, [SITE]) as seen:
         model(TOKENS)
-    assert seen[SITE].shape == (2, 6, 6)
-    assert len(uses) == 1, "the other block"
+    assert seen[SITE].shape == (2, 6, 8)
+    assert uses == ["attention", "mlp"], "the other block"
     hook = model.blocks[0].mlp.register_forward_hook(lambda *_: None)
     model(TOKENS)
-    assert len(uses) == 2
+    assert uses == ["attention", "mlp"] * 2
     hook.remove()
     with torch.no_grad():
         model(TOKENS)
     model.eval()(TOKENS)
-    assert len(uses) == 2
+    assert uses == ["attention", "mlp"] * 2
 
 
-def test_the_compiler_takes_it_and_is_told_the_right_shapes(uses):
+def test_the_last_mlp_is_computed_where_it_is_read_alone(monkeypatch):
+    shapes, finish = [], backbone.Block.finish
+    monkeypatch.setattr(backbone.Block, "finish", lambda block, x: (shapes.append(x.shape[1]), finish(block, x))[1])
+    model, read = a_model(), torch.tensor([[5, 2], [1, 1]])
+    everywhere = model(TOKENS)
+    assert torch.equal(model(TOKENS, read), backbone.at_positions(everywhere, read))
+    assert shapes == [6] * 4, "not on a CPU"
+    model.to("meta")(TOKENS.to("meta"), read.to("meta"))
+    assert shapes[4:] == [6, 2]
+    with torch.no_grad():
+        model(TOKENS.to("meta"), read.to("meta"))
+    assert shapes[6:] == [6, 6], "nor where it may be looked at"
+
+
+def test_the_compiler_takes_them_and_is_told_the_right_shapes(uses):
     model = a_model()
     params = {name: param.detach()[None].requires_grad_() for name, param in model.named_parameters()}
     stacked = torch.vmap(lambda own: functional_call(model, own, (TOKENS,)).square().mean())
@@ -78,5 +120,13 @@ def test_the_compiler_takes_it_and_is_told_the_right_shapes(uses):
         torch.testing.assert_close(ours, theirs, msg=name)
     x, gain, up = torch.ones(2, 7, 5), torch.ones(2, 5), torch.ones(2, 20, 5)
     inputs = (x, gain, gain, up, up[..., 0], up.mT.contiguous(), gain, 1e-5)
-    for operator, given in ((mlp._residual_mlp, inputs), (mlp._residual_mlp_backward, (x, *inputs))):
+    stream, square, kept = torch.ones(2, 3, 7, 6), torch.ones(2, 6, 6), torch.ones(2, 3, 7, 4, 6)
+    weights = (torch.ones(2, 6), torch.ones(2, 6), torch.ones(2, 18, 6), square, torch.ones(2, 6))
+    calls = [
+        (mlp._residual_mlp, inputs),
+        (mlp._residual_mlp_backward, (x, *inputs)),
+        (attention._residual_attention, (stream, *weights, 2, True, 1e-5)),
+        (attention._residual_attention_backward, (stream, stream, *weights, kept, 2, True, 1e-5)),
+    ]
+    for operator, given in calls:
         torch.library.opcheck(operator, given, test_utils=("test_schema", "test_faketensor"))

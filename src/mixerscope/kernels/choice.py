@@ -35,6 +35,8 @@ KERNELS = {
     "lstm_backward": "mixerscope.kernels.recurrent_cells:lstm_backward",
     "selective_scan": "mixerscope.kernels.selective_scan:forward",
     "selective_scan_backward": "mixerscope.kernels.selective_scan:backward",
+    "residual_attention": "mixerscope.kernels.residual_attention:forward",
+    "residual_attention_backward": "mixerscope.kernels.residual_attention:backward",
     "residual_mlp": "mixerscope.kernels.residual_mlp:forward",
     "residual_mlp_backward": "mixerscope.kernels.residual_mlp:backward",
     "add_rows": "mixerscope.kernels.update:add_rows",

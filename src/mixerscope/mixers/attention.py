@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from mixerscope.errors import UserError
 from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, init_output
+from mixerscope.mixers.ops.residual_attention import LONGEST, alibi_slopes, residual_attention
 from mixerscope.mixers.ops.rotary import rotate
 from mixerscope.mixers.ops.softmax_attention import attention_weights
 from mixerscope.sites import Site
@@ -58,8 +59,7 @@ class Attention(Mixer):
         """q [b, t, h, c], k [b, s, h, c] -> [b, t, h, s]; the last query stands where the last key stands."""
         slopes: Tensor | None = None
         if self.relative == "alibi":
-            rank = torch.arange(1, self.heads + 1, dtype=q.dtype, device=q.device)
-            slopes = 2 ** (-8 * rank / self.heads)
+            slopes = alibi_slopes(self.heads, q)
         return attention_weights(q, k, slopes=slopes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -70,6 +70,11 @@ class Attention(Mixer):
         pattern = self.pattern(self._weights(q, k))
         out = self.heads_out(torch.einsum("bths,bshc->bthc", pattern, v))
         return self.out_proj(out.flatten(2))
+
+    def residual(self, x: Tensor, norm: nn.LayerNorm) -> Tensor | None:
+        if self.relative == "rope" or x.shape[1] > LONGEST:
+            return None
+        return residual_attention(x, norm, self.qkv_proj, self.out_proj, self.heads, self.relative == "alibi")
 
     def forward_at(self, x: Tensor, at: Tensor) -> Tensor:
         """One query per document: keys and values need not be computed, since q . (W_k x) = (W_k^T q) . x."""

@@ -104,15 +104,26 @@ class Block(nn.Module):
         """What the stream x is after the mixer gave `mixed`."""
         return x + mixed if self.residual else mixed
 
+    def after_mixer(self, x: Tensor) -> Tensor:
+        """The stream x once the mixer has written to it."""
+        found: Tensor | None = None
+        if self.residual and self.short_conv is None and isinstance(self.norm1, nn.LayerNorm) and self.may_fuse(x):
+            found = self.mixer.residual(x, self.norm1)
+        return self.add(x, self.mix(x)) if found is None else found
+
     def finish(self, x: Tensor) -> Tensor:
         """The block after its mixer: no position sees another from here on."""
         if self.mlp is not None:
             x = self.resid_mid(x)
-            if isinstance(self.norm2, nn.LayerNorm) and fits(x) and kernels.wanted() and self.in_training_step():
+            if isinstance(self.norm2, nn.LayerNorm) and self.may_fuse(x):
                 x = residual_mlp(x, self.norm2, self.mlp.fc1, self.mlp.fc2)
             else:
                 x = x + self.mlp_out(self.mlp(self.mlp_in(self.norm2(x))))
         return self.resid_post(x)
+
+    def may_fuse(self, x: Tensor) -> bool:
+        """Whether a half of this block may run as one kernel."""
+        return fits(x) and kernels.wanted() and self.in_training_step()
 
     def in_training_step(self) -> bool:
         """Whether what is inside matters to nobody but the step: a shorter way to its result is then as good."""
@@ -120,12 +131,11 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, read: Tensor | None = None) -> Tensor:
         """The stream after the block [b, t, d], or [b, q, d] at the positions `read` [b, q] alone."""
-        x = self.resid_pre(x)
-        x = self.add(x, self.mix(x))
+        x = self.after_mixer(self.resid_pre(x))
         if read is None:
             return self.finish(x)
         # On a CPU it stays as it is: a product of fewer rows may have other last bits.
-        if x.is_cuda and self.in_training_step():
+        if x.device.type != "cpu" and self.in_training_step():
             return self.finish(at_positions(x, read))
         return at_positions(self.finish(x), read)
 
