@@ -95,7 +95,7 @@ def test_only_steps_that_nobody_looks_into_take_them(uses):
     assert uses == ["attention", "mlp"] * 2
 
 
-def test_the_last_mlp_is_computed_where_it_is_read_alone(monkeypatch):
+def test_the_last_block_is_computed_where_it_is_read_alone(monkeypatch):
     shapes, finish = [], backbone.Block.finish
     monkeypatch.setattr(backbone.Block, "finish", lambda block, x: (shapes.append(x.shape[1]), finish(block, x))[1])
     model, read = a_model(), torch.tensor([[5, 2], [1, 1]])
@@ -107,6 +107,30 @@ def test_the_last_mlp_is_computed_where_it_is_read_alone(monkeypatch):
     with torch.no_grad():
         model(TOKENS.to("meta"), read.to("meta"))
     assert shapes[6:] == [6, 6], "nor where it may be looked at"
+
+
+@pytest.mark.parametrize("read", [[[5], [2]], [[5, 2], [1, 1]]], ids=["one", "several"])
+@pytest.mark.parametrize(
+    ("architecture", "options"),
+    [
+        ("attention", {}), ("attention", {"relative": "rope"}), ("base_conv", {}), ("based", {}), ("deltanet", {}),
+        ("h3", {"d_state": 4}), ("hyena", {}), ("lstm", {}), ("mamba", {}), ("mamba", {"d_conv": 0}),
+        ("mamba", {"signed": True}),
+    ],
+)  # fmt: skip
+def test_gradients_are_those_of_the_whole_block(monkeypatch, architecture, options, read):
+    """Read at some positions, as a GPU does it in training, and everywhere, as a CPU does."""
+    model = a_model(architecture=architecture, **options)
+
+    def gradients():
+        return torch.autograd.grad(model(TOKENS, torch.tensor(read)).square().mean(), list(model.parameters()))
+
+    expected = gradients()
+    monkeypatch.setattr(backbone, "on_cpu", lambda x: False)
+    with kernels.switched("plain"):
+        found = gradients()
+    for (name, _), ours, theirs in zip(model.named_parameters(), found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, msg=name)
 
 
 def test_the_compiler_takes_them_and_is_told_the_right_shapes(uses):

@@ -87,13 +87,17 @@ class Mamba(Mixer):
         if self.signed:
             return super().forward_at(x, at)
         rows = torch.arange(len(x), device=x.device)
-        u, z = self.in_proj(x).chunk(2, dim=-1)
+        into_u, into_z = self.in_proj.weight.chunk(2)
+        u = F.linear(x, into_u)
         if self.conv is not None:
             u = self.conv(u)
         u = F.silu(u)
         dt, b, c = self._read(u)
-        y = selective_scan_at(u, dt, -self.a_log.exp(), b, c[rows, at], at) + self.skip * u[rows, at]
-        return self.out_proj(y * F.silu(z[rows, at]))
+        if torch.is_grad_enabled():  # reading one state has no gradient
+            y = selective_scan(u, dt, -self.a_log.exp(), b, c)[rows, at]
+        else:
+            y = selective_scan_at(u, dt, -self.a_log.exp(), b, c[rows, at], at)
+        return self.out_proj((y + self.skip * u[rows, at]) * F.silu(F.linear(x[rows, at], into_z)))
 
     def initial_state(self, x: Tensor) -> State:
         state = x.new_zeros(x.shape[0], *self.a_log.shape)

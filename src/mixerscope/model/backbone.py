@@ -104,12 +104,11 @@ class Block(nn.Module):
         """What the stream x is after the mixer gave `mixed`."""
         return x + mixed if self.residual else mixed
 
-    def after_mixer(self, x: Tensor) -> Tensor:
-        """The stream x once the mixer has written to it."""
-        found: Tensor | None = None
+    def fused_mixer(self, x: Tensor) -> Tensor | None:
+        """The stream x once the mixer has written to it, if one kernel can do so."""
         if self.residual and self.short_conv is None and isinstance(self.norm1, nn.LayerNorm) and self.may_fuse(x):
-            found = self.mixer.residual(x, self.norm1)
-        return self.add(x, self.mix(x)) if found is None else found
+            return self.mixer.residual(x, self.norm1)
+        return None
 
     def finish(self, x: Tensor) -> Tensor:
         """The block after its mixer: no position sees another from here on."""
@@ -131,13 +130,18 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, read: Tensor | None = None) -> Tensor:
         """The stream after the block [b, t, d], or [b, q, d] at the positions `read` [b, q] alone."""
-        x = self.after_mixer(self.resid_pre(x))
-        if read is None:
-            return self.finish(x)
-        # On a CPU it stays as it is: a product of fewer rows may have other last bits.
-        if x.device.type != "cpu" and self.in_training_step():
-            return self.finish(at_positions(x, read))
-        return at_positions(self.finish(x), read)
+        x = self.resid_pre(x)
+        fused = self.fused_mixer(x)
+        # On a CPU everything is computed everywhere: a product of fewer rows may have other last bits.
+        if read is None or on_cpu(x) or not self.in_training_step():
+            found = self.finish(self.add(x, self.mix(x)) if fused is None else fused)
+            return found if read is None else at_positions(found, read)
+        if fused is not None:
+            return self.finish(at_positions(fused, read))
+        inputs, here = self.mixer_input(x), at_positions(x, read)
+        one = read.shape[1] == 1
+        mixed = self.mixer.forward_at(inputs, read[:, 0])[:, None] if one else at_positions(self.mixer(inputs), read)
+        return self.finish(self.add(here, mixed))
 
 
 class Model(nn.Module):
@@ -219,6 +223,10 @@ class Model(nn.Module):
         for i, block in enumerate(self.blocks):
             x = block(x) if read is None or i < last else block(x, read)
         return x
+
+
+def on_cpu(x: Tensor) -> bool:
+    return x.device.type == "cpu"
 
 
 def at_positions(x: Tensor, positions: Tensor) -> Tensor:
