@@ -45,6 +45,7 @@ ROOMS = {
     "sweep": 11,
     "work": 12,
     "report": 12,
+    "export": 12,
     "experiments": 13,
     "cli": 14,
     "__init__": 14,

@@ -12,9 +12,10 @@ NAMES = """
 AR ATR Batch Cell Done Edge EffectTable Impossible InitRule JsonArtifact MQAR Machine Mechanism Mixer Model Mover
 NGram Objective PairSettings Pairs Proof Reads Rules Result RunSpec SelectiveCopy Site Stage Sweep Task
 Trained UNSCORED Verdict
-activations adapt adapt_hf attribution_patching boundary_sites build_model check_model compare edit effect_table
+activations adapt adapt_hf attribution_patching boundary_sites build_model check_model collect compare edit effect_table
 false_names interchange interchange_cohort judge load_run load_runs logit_lens make_pairs over_seeds patch_paths
-plan_grid preset prove record redo register run run_cohort run_sweep train_cohort use verdict verdicts write_report
+plan_grid preset prove record redo register run run_cohort run_sweep train_cohort use verdict verdicts
+write_collected write_report
 """
 
 

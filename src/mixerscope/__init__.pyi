@@ -11,6 +11,8 @@ from mixerscope.artifacts.effects import EffectTable as EffectTable
 from mixerscope.artifacts.effects import Mechanism as Mechanism
 from mixerscope.artifacts.proof import Proof as Proof
 from mixerscope.comparisons import compare as compare
+from mixerscope.export import collect as collect
+from mixerscope.export import write_collected as write_collected
 from mixerscope.interventions import Edge as Edge
 from mixerscope.interventions import Pairs as Pairs
 from mixerscope.interventions import PairSettings as PairSettings

@@ -38,6 +38,7 @@ class StageResult:
     folder: StageFolder
     record: StageRecord
     outcome: StageOutcome
+    seal: Seal
 
     @property
     def name(self) -> str:
@@ -45,14 +46,15 @@ class StageResult:
 
     @property
     def id(self) -> str:
-        return self.folder.seal().id
+        return self.seal.id
 
     @staticmethod
     def of(folder: StageFolder) -> "StageResult":
-        record = folder.read(StageRecord)
+        seal = folder.seal()
+        record = folder.read_sealed(StageRecord, seal)
         if record.name.replace("/", "-") != folder.name:
             raise CorruptFile(f"{folder.path} is misnamed: it holds the stage {record.name!r}")
-        return StageResult(folder, record, folder.read(StageOutcome))
+        return StageResult(folder, record, folder.read_sealed(StageOutcome, seal), seal)
 
 
 class RunResult:

@@ -3,7 +3,7 @@
 `mixerscope.artifacts.effects` holds the one that needs torch.
 """
 
-from mixerscope.artifacts.base import Artifact, Frames, JsonArtifact
+from mixerscope.artifacts.base import Artifact, Frames, JsonArtifact, Readable, tables_of
 from mixerscope.artifacts.emergence import Emergence, EmergencePoint
 from mixerscope.artifacts.erasures import Ablated, Erased, Erasures
 from mixerscope.artifacts.estimate import Estimate
@@ -36,6 +36,7 @@ __all__ = [
     "ProbedLabel",
     "Probes",
     "Provenance",
+    "Readable",
     "Record",
     "RouteMove",
     "Scores",
@@ -48,4 +49,5 @@ __all__ = [
     "Verdict",
     "Verdicts",
     "Weights",
+    "tables_of",
 ]

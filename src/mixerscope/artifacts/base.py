@@ -15,19 +15,23 @@ if TYPE_CHECKING:
     import polars
 
 
-class Artifact(Protocol):
-    """Anything that can lie in a run's folder."""
+class Readable(Protocol):
+    """A way of reading a file of a run's folder."""
 
     file: ClassVar[str]
     """Its name there."""
 
-    def to_bytes(self) -> bytes:
-        """The same bytes for the same value."""
-        ...
-
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The value again, or `CorruptFile`."""
+        ...
+
+
+class Artifact(Readable, Protocol):
+    """Anything that can lie in a run's folder."""
+
+    def to_bytes(self) -> bytes:
+        """The same bytes for the same value."""
         ...
 
 
@@ -56,6 +60,14 @@ class Table(Protocol):
     """Anything with rows: one column a fact."""
 
     def rows(self) -> Iterator[dict[str, Any]]: ...
+
+
+def tables_of(artifact: Any) -> dict[str, Iterator[dict[str, Any]]]:
+    """The tables of an artifact by name; the first is called like its file. One without rows has none."""
+    if not callable(getattr(artifact, "rows", None)):
+        return {}
+    more = artifact.more_tables() if callable(getattr(artifact, "more_tables", None)) else {}
+    return {artifact.file.partition(".")[0]: artifact.rows(), **more}
 
 
 class Frames:

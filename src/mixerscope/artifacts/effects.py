@@ -6,7 +6,6 @@ answer was right is a bit; runs that several cells share are kept once.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -19,6 +18,15 @@ import torch
 from torch import Tensor
 
 from mixerscope.artifacts.base import Frames
+from mixerscope.artifacts.effect_columns import (  # noqa: F401 - named here for those who read effects
+    BEST,
+    COLUMNS,
+    METRICS,
+    NO_GAP,
+    SHARE,
+    header_of,
+    place_of,
+)
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.errors import CorruptFile
 
@@ -31,18 +39,6 @@ JOINT = "&"
 """Between roles that are edited together: `key&value`."""
 ANYWHERE = "*"
 """In a route, at a station that says nothing: what passes there is left alone."""
-
-METRICS = ("likelihood", "accuracy", "logit", "logit_difference", "kl")
-"""What is measured of one run over the documents."""
-SHARE = "share"
-"""(edited - unedited) / (target - unedited) of the mean likelihood: 1 is full restoration, or full damage."""
-BEST = "best"
-"""Share of documents for which the edit at this role moves the likelihood most, among the single roles of the same
-slot, direction, site and edit, and moves it towards the target at all; ties go to the role that the plan has first.
-Places that are no role, such as `value+2`, take part where the grid has them at every site; else they have no row."""
-COLUMNS = (*METRICS, SHARE, BEST)
-ENDS = ("value", "low", "high")
-NO_GAP = "corrupting changes too little for a share of it to be a number"
 
 ORIGINAL = "original"
 MOST_HALF = 65504.0
@@ -267,9 +263,7 @@ class EffectTable(Frames):
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         try:
-            size = int.from_bytes(data[:8], "little")
-            header = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["effects"])
-            return cls._of(header, safetensors.torch.load(data))
+            return cls._of(header_of(data), safetensors.torch.load(data))
         except (safetensors.SafetensorError, ValueError, KeyError, IndexError, TypeError) as error:
             raise CorruptFile(f"this is no table of effects: {type(error).__name__}: {error}") from error
 
@@ -320,15 +314,6 @@ def _mechanism(said: dict[str, Any]) -> Mechanism:
 def half(values: Tensor) -> Tensor:
     """Half precision; what is larger than that can say becomes the largest."""
     return values.clamp(-MOST_HALF, MOST_HALF).to(torch.float16)
-
-
-_BLOCK = re.compile(r"blocks\.(?P<layer>\d+)\.(?P<name>.+)")
-
-
-def place_of(site: str) -> tuple[int, str]:
-    """`blocks.1.mixer.conv_out` -> (1, 'mixer.conv_out'); what is not in a block comes before the first."""
-    match = _BLOCK.fullmatch(site)
-    return (int(match["layer"]), match["name"]) if match else (0, site)
 
 
 def _each_once(values: Sequence[str]) -> list[str]:

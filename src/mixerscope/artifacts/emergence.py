@@ -1,7 +1,7 @@
 """How a mechanism came about, as it is kept."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
@@ -32,4 +32,4 @@ class Emergence(Frames, JsonArtifact):
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per step, slot, site and role."""
-        return (asdict(point) for point in self.points)
+        return (dict(vars(point)) for point in self.points)

@@ -1,7 +1,7 @@
 """What erasing the state at each site does to the answers, as it is kept."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
@@ -76,7 +76,10 @@ class Erasures(Frames, JsonArtifact):
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per site, method and length."""
         for one in self.erased:
-            shared = {k: v for k, v in asdict(one).items() if k not in ("accuracy", "damage")}
+            shared = {k: v for k, v in vars(one).items() if k not in ("accuracy", "damage")}
             shared["speaks"] = self.speaks(one)
             for length, accuracy, damage in zip(self.lengths, one.accuracy, one.damage, strict=True):
                 yield {**shared, "length": length, "accuracy": accuracy, "damage": damage}
+
+    def more_tables(self) -> dict[str, Iterator[dict[str, Any]]]:
+        return {"ablations": (dict(vars(one)) for one in self.ablated)}

@@ -55,3 +55,15 @@ class Interchanges(Frames, JsonArtifact):
     def summary(self) -> Iterator[dict[str, Any]]:
         """A row per place and way of writing."""
         return (asdict(one) for one in self.cells)
+
+    def more_tables(self) -> dict[str, Iterator[dict[str, Any]]]:
+        return {"interchanged": (_flat(row) for row in self.summary())}
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """An interval as columns of its own; a row per distance says what `by_distance` does."""
+    flat: dict[str, Any] = {"place": row["place"], "how": row["how"], "kept": row["kept"]}
+    for name in ("now", "later"):
+        ends = row[name] or {"value": None, "low": None, "high": None, "n": None}
+        flat |= {name: ends["value"], **{f"{name}_{end}": ends[end] for end in ("low", "high", "n")}}
+    return flat

@@ -1,7 +1,7 @@
 """How well a state is tracked in documents of several lengths, as it is kept."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
@@ -44,7 +44,7 @@ class Lengths(Frames, JsonArtifact):
         for found in self.lengths:
             shared = {"length": found.length, "times": found.times, "guessing": found.guessing}
             for name in ("accuracy", "last", "whole"):
-                yield {**shared, "position": None, "metric": name, **asdict(getattr(found, name))}
+                yield {**shared, "position": None, "metric": name, **vars(getattr(found, name))}
             for position, value in enumerate(found.by_position, 1):
                 nothing = {"low": None, "high": None, "n": None}
                 yield {**shared, "position": position, "metric": "accuracy", "value": value, **nothing}

@@ -1,7 +1,7 @@
 """How well the state can be read at every site, as it is kept."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
@@ -64,5 +64,5 @@ class Probes(Frames, JsonArtifact):
         for row, label in enumerate(self.labels):
             for column, site in enumerate(self.sites):
                 numbers = {kind: getattr(self, kind)[row][column] for kind in KINDS}
-                said = asdict(label)
+                said = dict(vars(label))
                 yield {"site": site, "label": said.pop("name"), **said, **numbers}

@@ -4,17 +4,19 @@ On disk: one safetensors file. Judging reads it beside the effects of patching, 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
 import safetensors
-import safetensors.torch
-import torch
-from torch import Tensor
+import safetensors.numpy
 
 from mixerscope.artifacts.base import Frames
 from mixerscope.errors import CorruptFile
+
+if TYPE_CHECKING:  # tables of many runs are made without torch, which takes longer to import than they take to read
+    from torch import Tensor
 
 USUAL = ""
 """The documents that were patched; other sets have a name."""
@@ -29,22 +31,22 @@ class TestedRoute:
     """Who carries the information at each station between the corrupted token and where the answer is read."""
     on: str
     """Which documents."""
-    gap: Tensor
+    gap: "Tensor"
     """[n] whether corrupting the slot changes the answer from a right one to a wrong one: the documents that count."""
-    sufficient: Tensor
+    sufficient: "Tensor"
     """[n] how far the route alone, all else corrupted, brings the answer's logit difference back; 1 is all the way."""
-    necessary: Tensor
+    necessary: "Tensor"
     """[n] how far corrupting the route alone takes it away."""
-    answered: Tensor
+    answered: "Tensor"
     """[n] whether the route alone, all else corrupted, gives the right answer."""
-    kept: Tensor
+    kept: "Tensor"
     """[n] whether the answer is still right where the route alone is corrupted."""
 
-    def brings_back(self, halfway: float) -> Tensor:
+    def brings_back(self, halfway: float) -> "Tensor":
         """[counting] whether the route is sufficient: it goes more than half-way, and the answer is right again."""
         return ((self.sufficient > halfway) & self.answered)[self.gap]
 
-    def takes_away(self, halfway: float) -> Tensor:
+    def takes_away(self, halfway: float) -> "Tensor":
         """[counting] whether the route is necessary: corrupting it goes more than half-way, and the answer is gone."""
         return ((self.necessary > halfway) & ~self.kept)[self.gap]
 
@@ -55,14 +57,14 @@ class Asked:
 
     slot: str
     block: int
-    gap: Tensor
+    gap: "Tensor"
     """[n] the documents that count, as above."""
-    share: Tensor
+    share: "Tensor"
     """[n] how far this brings the answer's logit difference back."""
-    answered: Tensor
+    answered: "Tensor"
     """[n] whether the answer is right again."""
 
-    def brings_back(self, halfway: float) -> Tensor:
+    def brings_back(self, halfway: float) -> "Tensor":
         """[counting] whether it goes more than half-way, and the answer is right again."""
         return ((self.share > halfway) & self.answered)[self.gap]
 
@@ -72,9 +74,9 @@ class Followed:
     """Counterfactual documents whose answer the task predicts, of fresh ones that could be changed so."""
 
     kind: str
-    before: Tensor
+    before: "Tensor"
     """[n] whether the document was answered rightly before it was changed; empty where all of them were chosen so."""
-    right: Tensor
+    right: "Tensor"
     """[n] whether the changed one is answered as predicted."""
 
 
@@ -84,7 +86,7 @@ class Variant:
 
     name: str
     guessing: float
-    right: Tensor
+    right: "Tensor"
     """[n] whether they are answered rightly."""
     reason: str = ""
     """Why this model cannot take them, where it cannot."""
@@ -121,6 +123,9 @@ class Proof(Frames):
             yield _row("answers", variant.name, variant.right)
 
     def to_bytes(self) -> bytes:
+        import safetensors.torch
+        from torch import Tensor
+
         header: dict[str, Any] = {"version": 3}
         tensors: dict[str, Tensor] = {}
         for kind in _KINDS:
@@ -138,25 +143,35 @@ class Proof(Frames):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
+        import torch
+
+        # A copy: what lies in the file's own bytes cannot be written to.
+        return cls.in_numpy(data, lambda array: torch.from_numpy(array.copy()))
+
+    @classmethod
+    def in_numpy(cls, data: bytes, made: Callable[[np.ndarray], Any] = lambda array: array) -> Self:
+        """The same with numpy's arrays in place of tensors, which `rows` is content with."""
         try:
             size = int.from_bytes(data[:8], "little")
             header = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["proof"])
-            tensors = safetensors.torch.load(data)
+            arrays: dict[str, dict[str, np.ndarray]] = {}
+            for name, array in safetensors.numpy.load(data).items():
+                start, _, last = name.rpartition(".")
+                arrays.setdefault(start, {})[last] = array
             found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
             for kind, record in _KINDS.items():
                 for number, words in enumerate(header.get(kind, ())):
-                    start = f"{kind}.{number}."
-                    own = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
-                    if len({len(t) for t in own.values()}) > 1:
+                    own = arrays.get(f"{kind}.{number}", {})
+                    if len({len(array) for array in own.values()}) > 1:
                         raise ValueError("its parts do not fit together")
                     if kind == "followed" and header["version"] == 1:
                         # They were made of the documents that were patched, and counted where those were right.
-                        own = {"before": torch.empty(0, dtype=torch.bool), "right": own["right"][own["counts"]]}
+                        own = {"before": np.empty(0, dtype=bool), "right": own["right"][own["counts"]]}
                     if kind == "routes":
                         words = {**words, "carriers": tuple(words["carriers"])}
                         if header["version"] < 3:  # nobody looked at the answers, so shares are all there is
-                            own |= {"answered": torch.ones_like(own["gap"]), "kept": torch.zeros_like(own["gap"])}
-                    found[kind].append(record(**{**words, **own}))
+                            own |= {"answered": np.ones_like(own["gap"]), "kept": np.zeros_like(own["gap"])}
+                    found[kind].append(record(**words, **{name: made(array) for name, array in own.items()}))
             return cls(**{kind: tuple(records) for kind, records in found.items()})
         except (safetensors.SafetensorError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise CorruptFile(f"this is no proof: {type(error).__name__}: {error}") from error
@@ -166,7 +181,7 @@ _KINDS: dict[str, type[Any]] = {"routes": TestedRoute, "followed": Followed, "va
 """What a proof is made of; the last was not in the first versions."""
 
 
-def _row(test: str, on: str, passed: Tensor) -> dict[str, Any]:
+def _row(test: str, on: str, passed: "Tensor") -> dict[str, Any]:
     count = len(passed)
-    value = float(passed.to(torch.float64).mean()) if count else None
+    value = int(passed.sum()) / count if count else None
     return {"test": test, "documents": on or "as patched", "n": count, "share": value}

@@ -1,7 +1,7 @@
 """How much of an answer comes back when parts of the unchanged document are put into a changed one, as it is kept."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
@@ -52,4 +52,7 @@ class Recoveries(Frames, JsonArtifact):
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per site and position."""
-        return (asdict(one) for one in self.cells)
+        return (dict(vars(one)) for one in self.cells)
+
+    def more_tables(self) -> dict[str, Iterator[dict[str, Any]]]:
+        return {"without_taps": (dict(vars(one)) for one in self.without_taps)}

@@ -1,7 +1,7 @@
 """What a model scores on fresh documents, and on the same documents with a token changed."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
@@ -27,4 +27,4 @@ class Scores(Frames, JsonArtifact):
         """A row per kind of document and metric."""
         for name, estimate in self.estimates.items():
             documents, _, metric = name.rpartition(".")
-            yield {"documents": documents, "metric": metric, **asdict(estimate)}
+            yield {"documents": documents, "metric": metric, **vars(estimate)}

@@ -1,9 +1,10 @@
 """What the checks before a grid found."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from mixerscope.artifacts.base import JsonArtifact
+from mixerscope.artifacts.base import Frames, JsonArtifact
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,14 @@ class SiteTest:
 
 
 @dataclass(frozen=True)
-class SelfTest(JsonArtifact):
+class SelfTest(Frames, JsonArtifact):
     """The checks of all sites that a grid edits."""
 
     file: ClassVar[str] = "self_test.json"
     sites: tuple[SiteTest, ...]
     documents: int
     tolerance: float
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per site."""
+        return ({**vars(site), "tolerance": self.tolerance, "n": self.documents} for site in self.sites)

@@ -1,9 +1,10 @@
 """How a model tracks its state, as a verdict that is kept."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from mixerscope.artifacts.base import JsonArtifact
+from mixerscope.artifacts.base import Frames, JsonArtifact
 
 StateName = Literal["carried", "recomputed", "length-specific", "not learned", "undetermined"]
 
@@ -19,7 +20,7 @@ class StateTest:
 
 
 @dataclass(frozen=True)
-class StateVerdict(JsonArtifact):
+class StateVerdict(Frames, JsonArtifact):
     """`carried`: held and moved forward. `recomputed`: worked out from the inputs at each position. `length-specific`:
     by position. `not learned`, or `undetermined`."""
 
@@ -31,3 +32,11 @@ class StateVerdict(JsonArtifact):
     def sentence(self) -> str:
         """The verdict in words."""
         return f"{self.name}: {self.reason}"
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row."""
+        yield {"mechanism": self.name, "reason": self.reason}
+
+    def more_tables(self) -> dict[str, Iterator[dict[str, Any]]]:
+        tests = ({"test": t.name, "value": t.value, "low": t.low, "high": t.high} for t in self.tests)
+        return {"state_tests": tests}

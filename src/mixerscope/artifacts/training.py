@@ -1,7 +1,7 @@
 """What training leaves: which run it was, what became of it, how it learned, its weights, and what made it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
@@ -56,7 +56,7 @@ class Curve(Frames, JsonArtifact):
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per evaluation."""
-        return (asdict(point) for point in self.points)
+        return (dict(vars(point)) for point in self.points)
 
     @property
     def last(self) -> Evaluation | None:

@@ -156,10 +156,26 @@ class Verdicts(Frames, JsonArtifact):
                 "reason": verdict.reason,
             }
 
+    def more_tables(self) -> dict[str, Iterator[dict[str, Any]]]:
+        return {"tests": self.tests()}
+
+    def tests(self) -> Iterator[dict[str, Any]]:
+        """A row per slot and test."""
+        for verdict in self.verdicts:
+            for test in verdict.tests:
+                yield {
+                    "slot": verdict.slot,
+                    "test": test.name,
+                    "passed": test.passed,
+                    **_columns("value", test.value),
+                    "n": None if test.value is None else test.value.n,
+                    "needed": test.needed,
+                    "about": test.about,
+                }
+
 
 def _columns(name: str, estimate: Estimate | None) -> dict[str, float | None]:
-    return {
-        name: None if estimate is None else estimate.value,
-        f"{name}_low": None if estimate is None else estimate.low,
-        f"{name}_high": None if estimate is None else estimate.high,
-    }
+    ends = ("low", "high") if name == "value" else (f"{name}_low", f"{name}_high")
+    if estimate is None:
+        return dict.fromkeys((name, *ends))
+    return dict(zip((name, *ends), (estimate.value, estimate.low, estimate.high), strict=True))

@@ -70,6 +70,11 @@ VERBS = {
         "The same page over a folder that is still being written, refreshed while a sweep runs.",
         "mixerscope serve runs",
     ),
+    "collect": (
+        "collect:collect",
+        "One Parquet file of every table of every run in a folder, or in a pack.",
+        "mixerscope collect runs --out runs.parquet",
+    ),
     "check": (
         "check:check",
         "Try a mixer or a task against every property that the rest relies on.",

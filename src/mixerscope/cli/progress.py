@@ -22,7 +22,7 @@ from mixerscope.cli.console import remarks
 
 QUIET_SECONDS = 5.0
 """Between two lines of one stage, where there is no terminal."""
-LABELS = {"train": "training", "patch": "patching", "prove": "proving", "judge": "judging"}
+LABELS = {"train": "training", "patch": "patching", "prove": "proving", "judge": "judging", "collect": "collecting"}
 """Other stages go by their names."""
 
 

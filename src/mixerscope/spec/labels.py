@@ -34,8 +34,18 @@ def varying(trainings: Sequence[Mapping[str, Any]], leave_out: Iterable[str] = (
     for name in set(names):
         peers = [fact for other, fact in zip(names, facts, strict=True) if other == name]
         paths = _ordered(path for fact in peers for path in fact)
-        differing[name] = [p for p in paths if len({canonical_json(fact.get(p)) for fact in peers}) > 1]
+        differing[name] = [path for path in paths if _differs(path, peers)]
     return [{path: fact.get(path) for path in differing[name]} for name, fact in zip(names, facts, strict=True)]
+
+
+def _differs(path: str, peers: Sequence[Mapping[str, Any]]) -> bool:
+    first = peers[0].get(path)
+    text = canonical_json(first)
+    # What is the same object or text need not be spelled out; 1 and 1.0 are equal, and two settings.
+    return any(
+        not (type(other) is type(first) and other == first) and canonical_json(other) != text
+        for other in (fact.get(path) for fact in peers)
+    )
 
 
 def labels(

@@ -5,7 +5,8 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +27,28 @@ def write_bytes(path: Path, data: bytes) -> None:
 
     Where the disk is full, or cannot be written to, `CannotWrite` says so and the old one stays.
     """
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """The name of a file to be written, which takes the place of `path` when the block ends well."""
     try:
-        _write_bytes(path, data)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{TEMPORARY}")
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o666 & ~_umask())  # a temporary file is readable by its owner only
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise CannotWrite(path, error) from error
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{TEMPORARY}")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # a temporary file is readable by its owner only
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _umask() -> int:
@@ -109,11 +114,16 @@ def claim(path: Path, ours: Callable[[bytes], bool]) -> None:
     if not path.exists() and not path.is_symlink():
         return
     try:
-        head = b"" if path.is_symlink() or not path.is_file() else path.read_bytes()[:HEAD]
+        head = b"" if path.is_symlink() or not path.is_file() else _head(path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
     if not ours(head):
         raise UserError(f"{path} exists and was not written by mixerscope; give another name or move it elsewhere")
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(HEAD)
 
 
 def make_folder(path: Path) -> None:
