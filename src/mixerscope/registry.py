@@ -243,6 +243,7 @@ STAGES = Registry(
         "prove": ("mixerscope.stages.prove:Prove", "puts the routes that patching proposes to the proof"),
         "judge": ("mixerscope.stages.judge:Judge", "names the route from stored effects and proofs"),
         "emergence": ("mixerscope.stages.emergence:Emergence", "patching at the block boundaries while training"),
+        "patterns": ("mixerscope.stages.patterns:RecordPatterns", "what heads attend to, and how large states are"),
         "lengths": ("mixerscope.stages.lengths:EvaluateLengths", "accuracy by length and position, of tracked states"),
         "erase": (
             "mixerscope.stages.erase:EraseStates",

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from mixerscope.artifacts import Emergence, Scores, SelfTest, Verdicts
+from mixerscope.artifacts import Emergence, Patterns, Scores, SelfTest, Verdicts
 from mixerscope.artifacts.effects import METRICS, SHARE, EffectTable
 from mixerscope.artifacts.proof import Proof
 from mixerscope.machine import CPU
@@ -76,6 +76,7 @@ def stage_pins(name: str) -> Pinned:
         return _tracking(name)
     makers = {"patch": _patched, "prove": _proven, "judge": _judged, "emergence": _watched}
     makers["patch_dev"] = lambda: _patched("patch_dev")
+    makers["patterns"] = _seen
     found = makers[name]()
     needed = {f"stage {need}": STAGES.load(need).revision for need in (*stage.needs, *stage.may_need)}
     revisions = {
@@ -172,6 +173,18 @@ def _watched() -> dict[str, Any]:
     [emergence] = result.artifacts
     assert isinstance(emergence, Emergence)
     return {"looks": list(watch.steps), "points": list(emergence.rows())}
+
+
+def _seen() -> dict[str, Any]:
+    model = blurred_induction()
+    spec = _spec(model, {"patterns": {"documents": 24}})
+    trained = Trained(size=1, machine=CPU, parse=lambda: [spec], build=lambda: [model], read=lambda *_: None)
+    with double_precision():
+        [result] = spec.stages["patterns"].run(trained)
+    assert isinstance(result, Done)
+    [patterns] = result.artifacts
+    assert isinstance(patterns, Patterns)
+    return {"tokens": list(patterns.tokens), "rows": list(patterns.rows())}
 
 
 STATE_STAGES: dict[str, dict[str, Any]] = {

@@ -9,6 +9,7 @@ from mixerscope.artifacts.erasures import Ablated, Erased, Erasures
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.artifacts.interchanges import Interchanged, Interchanges
 from mixerscope.artifacts.lengths import AtLength, Lengths
+from mixerscope.artifacts.patterns import Attended, Held, Patterns
 from mixerscope.artifacts.probes import ProbedLabel, Probes
 from mixerscope.artifacts.scores import Scores
 from mixerscope.artifacts.self_test import SelfTest, SiteTest
@@ -20,6 +21,7 @@ __all__ = [
     "Ablated",
     "Artifact",
     "AtLength",
+    "Attended",
     "Boundary",
     "Curve",
     "Emergence",
@@ -29,10 +31,12 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "Frames",
+    "Held",
     "Interchanged",
     "Interchanges",
     "JsonArtifact",
     "Lengths",
+    "Patterns",
     "ProbedLabel",
     "Probes",
     "Provenance",

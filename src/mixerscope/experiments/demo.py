@@ -26,7 +26,7 @@ def demo_specs() -> list[RunSpec]:
                     "eval_every": 50,
                     "stop_at_accuracy": 0.98,
                 },
-                "stages": {"patch": {"avoid_present": True}, "prove": {}, "judge": {}},
+                "stages": {"patch": {"avoid_present": True}, "prove": {}, "judge": {}, "patterns": {}},
             }
         )
         for architecture, (width, rate) in SETTINGS.items()

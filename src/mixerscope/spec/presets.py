@@ -21,6 +21,7 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
                 "eval_every": 50,
                 "stop_at_accuracy": 0.98,
             },
+            "stages": {"patch": {}, "prove": {}, "judge": {}, "patterns": {}},
         },
     ),
     "paper": (
