@@ -21,6 +21,14 @@ from mixerscope.tasks import AR
 from .browser import browser, opened  # noqa: F401 - fixtures
 
 TASK = {"name": "ar", "num_pairs": 2, "num_keys": 4, "num_values": 4}
+STATE_STAGES = {
+    "lengths": {"documents": 16, "times": [1, 2]},
+    "probes": {"documents": 60, "sites": ["blocks.0.resid_pre", "blocks.1.resid_pre", "blocks.1.resid_post"]},
+    "erase": {"documents": 60, "damaged_documents": 16, "draws": 1},
+    "interchange": {"documents": 200, "pairs": 16, "singly": False},
+    "recover": {"pairs": 16},
+    "track": {},
+}
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 MINE = '''from mixerscope.mixers.attention import Attention
 
@@ -59,6 +67,10 @@ def made(tmp_path_factory):
         "diverged": make("attention", lr=1e30),
         "not judged": make("attention", lr=5e-3, patch={"documents": 6}),
         "watched": make("based", lr=3e-3, patch={"documents": 6}, judge={}, emergence={"documents": 6, "looks": 2}),
+        "attends": make("attention", lr=6e-3, patch={"documents": 6}, judge={}, patterns={"documents": 6}),
+        "holds": make("gru", patch={"documents": 6}, judge={}, patterns={"documents": 6}),
+        "tracks": make("gru", task={"name": "parity", "length": 6}, **STATE_STAGES),
+        "tracks, seed 1": make("gru", task={"name": "parity", "length": 6}, seed=1, **STATE_STAGES),
         "unpatchable": _unpatchable(root),
         "mine": _from_a_file(root, tmp_path_factory.mktemp("lab") / "mine.py"),
     }

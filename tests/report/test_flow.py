@@ -52,14 +52,14 @@ def test_the_other_slots_take_the_routes_that_the_proof_tried():
         ("key", "proven", [(0, "key"), (1, "key"), (2, "query")]),
         ("value", "proven", [(0, "value"), (1, "value"), (2, "query")]),
     ]
-    assert found[1].share == 1
+    assert found[1].share.value == 1
 
 
 def test_a_mixture_is_drawn_as_the_routes_that_failed():
     verdict = replace(named(), mechanism="undetermined", route=(), share=None)
     proof = Proof((tried("key", "value", takes=60), tried("key", "query", takes=35)))
     found = lanes_of(FACTS, [verdict], proof, {})
-    assert [(lane.state, lane.share, lane.steps[1].place) for lane in found] == [
+    assert [(lane.state, lane.share.value, lane.steps[1].place) for lane in found] == [
         ("failed", 0.6, "value"),
         ("failed", 0.35, "query"),
     ]

@@ -49,7 +49,7 @@ def test_a_run_that_is_finished_meanwhile_is_on_the_next_page(served, folder):
     before = listing(server.live.root)
     status, page = ask("/")
     assert status == 200
-    assert "1 model, examined" in page
+    assert "<dd>1 model. " in page
     first = json.loads(ask("/state")[1])
     assert first["said"] == "1 run finished"
     assert f'data-live="{first["page"]}"' in page
@@ -57,7 +57,7 @@ def test_a_run_that_is_finished_meanwhile_is_on_the_next_page(served, folder):
     folder("attention")
     second = json.loads(ask("/state")[1])
     assert second["page"] != first["page"]
-    assert "2 models, examined" in ask("/")[1]
+    assert "<dd>2 models. " in ask("/")[1]
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/../../etc/passwd", "/report.html", "/%2e%2e/", "/state/x", "x"])
@@ -82,11 +82,11 @@ def test_a_damaged_run_is_left_out_and_the_last_page_stays_if_none_is_whole(serv
     folder("attention")
     path = next(find_run(server.live.root, "attention").path.glob("curve.json"))
     path.write_text("{}")
-    assert "1 model, examined" in ask("/")[1]
+    assert "<dd>1 model. " in ask("/")[1]
     assert json.loads(ask("/state")[1])["said"] == "2 runs finished, 1 damaged and left out"
     shutil.rmtree(find_run(server.live.root, "attention").path)
     (find_run(server.live.root, "based").path / Seal.file).write_text("{}")
-    assert "1 model, examined" in ask("/")[1]
+    assert "<dd>1 model. " in ask("/")[1]
 
 
 def test_pages_are_not_made_more_often_than_they_can_be(folder):

@@ -10,13 +10,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from mixerscope.artifacts import Curve, Emergence, Estimate, Provenance, Scores, SelfTest, Status, Verdict, Verdicts
+from mixerscope.artifacts import (
+    Curve,
+    Emergence,
+    Estimate,
+    Patterns,
+    Provenance,
+    Scores,
+    SelfTest,
+    Status,
+    Verdict,
+    Verdicts,
+)
 from mixerscope.artifacts.effects import EffectTable, Facts
 from mixerscope.artifacts.proof import Proof
 from mixerscope.registry import TASKS
 from mixerscope.report.example import Example, example_of
 from mixerscope.report.flow import Lane, lanes_of
 from mixerscope.report.grids import Grid, Printed, first_document, grids_of, printed_of
+from mixerscope.report.tracking import Tracked, tracked_of
 from mixerscope.results import RunResult
 from mixerscope.spec import canonical_json, digest
 from mixerscope.spec.labels import labels, varying
@@ -58,6 +70,9 @@ class ModelResult:
     verdicts: tuple[Verdict, ...]
     self_test: SelfTest | None
     emergence: Emergence | None
+    patterns: Patterns | None
+    tracked: Tracked | None
+    """Of a task that tracks a state."""
     reason: str
 
     @property
@@ -82,6 +97,8 @@ class ModelResult:
         """What the verdict says, or why there is none."""
         if self.verdict:
             return self.verdict.mechanism
+        if self.tracked and self.tracked.verdict:
+            return self.tracked.verdict.name
         if self.status.outcome == "diverged":
             return DIVERGED
         return UNPATCHED if self.reason else UNJUDGED
@@ -91,6 +108,8 @@ class ModelResult:
         """On fresh documents."""
         if self.scores:
             return self.scores.accuracy
+        if self.tracked and self.tracked.accuracy:
+            return self.tracked.accuracy
         return self.verdict.accuracy if self.verdict else None
 
     @property
@@ -115,7 +134,9 @@ class ModelResult:
     @property
     def guessing(self) -> float | None:
         """The accuracy that is had without solving the task; None where nobody knows."""
-        return self.facts.guessing if self.facts else None
+        if self.facts:
+            return self.facts.guessing
+        return self.tracked.guessing if self.tracked else None
 
     @cached_property
     def glosses(self) -> dict[str, str]:
@@ -226,6 +247,8 @@ def _model(run: RunResult, id: str, label: str, series: str, differs: Mapping[st
         verdicts=verdicts,
         self_test=run.find(SelfTest),
         emergence=run.find(Emergence),
+        patterns=run.find(Patterns),
+        tracked=tracked_of(run),
         reason=run.reason,
     )
 

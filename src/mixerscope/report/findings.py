@@ -4,9 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mixerscope.analysis import false_names
 from mixerscope.analysis.rules import NOT_LEARNED, NOT_RETRIEVAL, OTHER
 from mixerscope.report.data import DIVERGED, UNJUDGED, UNPATCHED, ModelResult, TaskGroup
 from mixerscope.report.numbers import percent
+from mixerscope.report.tracking import MEANINGS
 
 SAME_ACCURACY = 0.05
 """Models whose accuracies lie within this of each other are said to have the same accuracy."""
@@ -38,7 +40,10 @@ def finding(group: TaskGroup) -> Finding:
     named = [model for models in by_route.values() for model in models]
     if accuracies := _accuracies(named):
         details.append(f"Accuracy on fresh documents: {_span(accuracies)}.")
-    details += [f"{_names(models)}: {mechanism}{_how_well(models)}." for mechanism, models in unnamed.items()]
+    details += [
+        f"{_names(models)}: {mechanism}{_in_words(mechanism, models)}{_how_well(models)}."
+        for mechanism, models in unnamed.items()
+    ]
     if any(len({v.mechanism for v in model.verdicts}) > 1 for model in group.models):
         details.append("Corrupting another slot gives another verdict; see the cards.")
     return Finding(_headline(list(by_route), named, unnamed), tuple(details))
@@ -57,6 +62,9 @@ def _headline(
     routes: list[tuple[str, tuple[str, ...]]], named: list[ModelResult], unnamed: dict[str, list[ModelResult]]
 ) -> str:
     if not named:
+        tracked = [model for models in unnamed.values() for model in models if model.tracked and model.tracked.verdict]
+        if len(tracked) == sum(map(len, unnamed.values())):
+            return _tracked_headline(unnamed)
         if set(unnamed) == {NOT_LEARNED} and len(unnamed[NOT_LEARNED]) == 1:
             return "Not learned"
         if NOT_LEARNED in unnamed and set(unnamed) <= {NOT_LEARNED, DIVERGED}:
@@ -83,6 +91,90 @@ def _headline(
     if unnamed:
         what = f"Same mechanism in the {len(named)} models that could be judged"
     return f"{what}: {mechanism}"
+
+
+def _tracked_headline(by_name: dict[str, list[ModelResult]]) -> str:
+    """Of models that track a state."""
+    [(name, models), *others] = sorted(by_name.items(), key=lambda item: -len(item[1]))
+    if others:
+        same = (
+            "Same accuracy, different"
+            if _same_accuracy([m for found in by_name.values() for m in found])
+            else "Different"
+        )
+        return f"{same} ways of tracking the state"
+    if name == "not learned":
+        return "Not learned" if len(models) == 1 else "No model learned the task"
+    if name not in MEANINGS:
+        return "How the state is tracked is not determined"
+    how = {"carried": "carried", "recomputed": "recomputed at each position", "length-specific": "held by position"}[
+        name
+    ]
+    return f"The state is {how}{'' if len(models) == 1 else f' in all {len(models)} models'}"
+
+
+def state_gloss(mechanism: str, models: Sequence[ModelResult]) -> str:
+    """A verdict on a state in plain words; empty for others."""
+    tracked = any(model.tracked and model.tracked.verdict for model in models)
+    return MEANINGS.get(mechanism, "") if tracked else ""
+
+
+def _in_words(mechanism: str, models: Sequence[ModelResult]) -> str:
+    meaning = state_gloss(mechanism, models)
+    return f" ({meaning})" if meaning else ""
+
+
+def how_sure(models: Sequence[ModelResult]) -> list[str]:
+    """How far the names at the top of a page can be relied upon, in sentences."""
+    verdicts = [verdict for model in models for verdict in model.verdicts]
+    proven = [v for v in verdicts if v.route and v.share and any(test.name == "sufficient" for test in v.tests)]
+    said: list[str] = []
+    if proven:
+        weakest = min(verdict.share.low for verdict in proven if verdict.share)
+        asked = [test for verdict in proven for test in verdict.tests if test.passed is not None]
+        passed = sum(bool(test.passed) for test in asked)
+        every = "every named route was" if len(proven) > 1 else "the named route was"
+        said.append(f"{every} put to the proof: {passed} of {len(asked)} tests passed, and surely")
+        said[-1] += f" {percent(weakest)} of the documents or more take it"
+    expected = false_names(verdicts)
+    if expected.named and expected.needed:
+        names = "the name" if expected.named == 1 else f"{expected.named} names"
+        said.append(f"of {names} at most {expected.expected:.2g} should be wrong by chance")
+    if expected.untested:
+        said.append(
+            f"{expected.untested} name{' rests' if expected.untested == 1 else 's rest'} on no proof of the route"
+        )
+    if tests := [len(model.tracked.asked) for model in models if model.tracked and model.tracked.verdict]:
+        each = str(min(tests)) if min(tests) == max(tests) else f"{min(tests)} to {max(tests)}"
+        said.append(f"{len(tests)} verdict{'' if len(tests) == 1 else 's'} on states, by {each} questions each")
+    seeds = [model.seeds for model in models]
+    if seeds and max(seeds) == 1:
+        said.append("one seed of each model: another seed may learn otherwise")
+    elif seeds:
+        each = str(max(seeds)) if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
+        said.append(f"{each} seeds of each setting")
+    return [f"{sentence[0].upper()}{sentence[1:]}." for sentence in said]
+
+
+def how_tested(models: Sequence[ModelResult]) -> list[str]:
+    """How the names at the top of a page were reached, in sentences."""
+    said: list[str] = []
+    patched = [model.facts for model in models if model.facts]
+    if patched:
+        documents = sorted({facts.documents for facts in patched})
+        span = str(documents[0]) if len(documents) == 1 else f"{documents[0]} to {documents[-1]}"
+        said.append(f"Activation patching between {span} pairs of documents that differ in one token.")
+    if any(test.name == "sufficient" for model in models for verdict in model.verdicts for test in verdict.tests):
+        said.append(
+            "Then the proof: the route alone must bring the answer back, without it the answer must go, and changed"
+            " documents must be answered as the task predicts."
+        )
+    if any(model.tracked and model.tracked.interchanges for model in models):
+        said.append("Another state was written into the middle of documents: answers that hold it must follow.")
+    if any(model.tracked and model.tracked.erasures for model in models):
+        said.append("The state was erased, and a fresh probe asked whether it was gone.")
+    count = f"{len(models)} model{'' if len(models) == 1 else 's'}."
+    return [count, *(said or ["Trained, and nothing more was asked."])]
 
 
 def gloss(model: ModelResult, mechanism: str) -> str:

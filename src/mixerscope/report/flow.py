@@ -11,7 +11,7 @@ from typing import Any, Literal
 from mixerscope.analysis import Rules
 from mixerscope.analysis.rules import NOT_LEARNED, UNPROVEN
 from mixerscope.analysis.stats import proportion_estimate
-from mixerscope.artifacts import Verdict
+from mixerscope.artifacts import Estimate, Verdict
 from mixerscope.artifacts.effects import ANYWHERE, Facts
 from mixerscope.artifacts.proof import USUAL, Proof, TestedRoute
 
@@ -39,10 +39,8 @@ class Lane:
 
     slot: str
     state: State
-    share: float
+    share: Estimate
     """Documents that take it."""
-    documents: int
-    """Those that were asked."""
     steps: tuple[Step, ...]
 
 
@@ -77,7 +75,7 @@ def _named(facts: Facts, verdict: Verdict) -> Lane | None:
         carriers = [boundary.carrier or ANYWHERE for boundary in verdict.boundaries[1:-1]]
         steps = _steps(facts, verdict.slot, carriers)
     untested = verdict.mechanism.startswith(UNPROVEN) or not any(test.name == "sufficient" for test in verdict.tests)
-    return Lane(verdict.slot, "untested" if untested else "proven", verdict.share.value, verdict.share.n, tuple(steps))
+    return Lane(verdict.slot, "untested" if untested else "proven", verdict.share, tuple(steps))
 
 
 def _tested(facts: Facts, slot: str, proof: Proof | None, rules: Mapping[str, Any]) -> list[Lane]:
@@ -89,7 +87,7 @@ def _tested(facts: Facts, slot: str, proof: Proof | None, rules: Mapping[str, An
             share = proportion_estimate(_takes(route, halfway))
             if share.value >= LEAST:
                 state: State = "proven" if share.low > names else "failed"
-                lanes.append(Lane(slot, state, share.value, share.n, tuple(_steps(facts, slot, route.carriers))))
+                lanes.append(Lane(slot, state, share, tuple(_steps(facts, slot, route.carriers))))
     return lanes
 
 
@@ -111,8 +109,9 @@ def as_json(lanes: Sequence[Lane]) -> list[dict[str, Any]]:
         {
             "slot": lane.slot,
             "state": lane.state,
-            "share": round(lane.share, 4),
-            "n": lane.documents,
+            "share": round(lane.share.value, 4),
+            "interval": [round(lane.share.low, 4), round(lane.share.high, 4)],
+            "n": lane.share.n,
             "steps": [
                 [round(s.level, 3), s.place, s.by, None if s.share is None else round(s.share, 4)] for s in lane.steps
             ],

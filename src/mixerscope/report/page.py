@@ -15,13 +15,14 @@ from mixerscope.analysis.rules import NOT_LEARNED, NOT_RETRIEVAL
 from mixerscope.artifacts.effects import Mechanism
 from mixerscope.errors import UserError
 from mixerscope.report.data import ModelResult, TaskGroup, gather
-from mixerscope.report.findings import SAME_ACCURACY, finding, gloss, page_headline
+from mixerscope.report.findings import SAME_ACCURACY, finding, gloss, how_sure, how_tested, page_headline, state_gloss
 from mixerscope.report.grids import MARKS, UNDEFINED
 from mixerscope.report.numbers import FILTERS
 from mixerscope.report.payload import details, overview
 from mixerscope.report.rates import at_the_edge, merit
 from mixerscope.report.tables import packed, summary_csv, summary_rows
 from mixerscope.report.thresholds import needed, thresholds
+from mixerscope.report.tracking import WHEN, WRITTEN
 from mixerscope.results import RunResult, load_runs
 from mixerscope.store import claim, make_folder, write_bytes, write_json
 from mixerscope.sweep.seeds import seed_lines
@@ -33,7 +34,19 @@ OUR_SUMMARY = re.compile(rb'\s*\{\s*"generator": "' + GENERATOR.encode() + rb'"'
 """By which files of ours are known, so that nothing else is overwritten."""
 CARDS, ROWS = 6, 40
 """Models that are shown in full, and rows of the table, before anyone asks for more."""
-SCRIPTS = ("data.js", "svg.js", "figure.js", "flow.js", "maps.js", "accuracy.js", "curves.js", "filters.js", "page.js")
+SCRIPTS = (
+    "data.js",
+    "svg.js",
+    "figure.js",
+    "flow.js",
+    "maps.js",
+    "accuracy.js",
+    "curves.js",
+    "patterns.js",
+    "tracking.js",
+    "filters.js",
+    "page.js",
+)
 
 
 def write_report(root: Path | str, out: Path | str | None = None, runs: Sequence[RunResult] | None = None) -> Path:
@@ -78,6 +91,8 @@ def render(groups: Sequence[TaskGroup], live: str = "") -> str:
         version=__version__,
         found=page_headline(groups),
         naming=false_names(verdict for model in models for verdict in model.verdicts).sentence(),
+        sure=how_sure(models),
+        tested=how_tested(models),
         sections=sections,
         models=models,
         blocks=blocks,
@@ -107,6 +122,9 @@ def _environment(models: Sequence[ModelResult], many: bool, several_tasks: bool)
         "thresholds": thresholds(models),
         "needed": needed,
         "gloss": gloss,
+        "state_gloss": state_gloss,
+        "written_ways": WRITTEN,
+        "written_when": WHEN,
         "level": LEVEL,
         "same_accuracy": SAME_ACCURACY,
         "many": many,
@@ -123,6 +141,7 @@ def _section(group: TaskGroup, numbers: dict[int, int], environment: jinja2.Envi
     by_model: dict[str, list[dict[str, Any]]] = {}
     for one in rows:
         by_model.setdefault(one["run_id"], []).append(one)
+    patched = any(model.grids for model in group.models)
     order = sorted(group.models, key=lambda model: numbers[id(model)])
     return {
         "group": group,
@@ -130,9 +149,14 @@ def _section(group: TaskGroup, numbers: dict[int, int], environment: jinja2.Envi
         "cards": [
             (numbers[id(model)], card.render(model=model, number=numbers[id(model)])) for model in _best_first(order)
         ],
-        "rows": [(numbers[id(m)], row.render(rows=by_model.get(m.run_id, ()), number=numbers[id(m)])) for m in order],
+        "rows": [
+            (numbers[id(m)], row.render(rows=by_model.get(m.run_id, ()), number=numbers[id(m)], patched=patched))
+            for m in order
+        ],
         "edges": at_the_edge(group.models),
         "by_width": len({(m.series, m.width) for m in group.models}) > len({m.series for m in group.models}),
+        "tracked": any(model.tracked for model in group.models),
+        "patched": patched,
         "seeds": seed_lines([(model.run, model.verdicts) for model in group.models]),
     }
 

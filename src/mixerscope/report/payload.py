@@ -13,7 +13,10 @@ from mixerscope.artifacts import Estimate
 from mixerscope.report.data import ModelResult, TaskGroup
 from mixerscope.report.flow import as_json
 from mixerscope.report.grids import MARKS, UNDEFINED, Grid
+from mixerscope.report.patterns import PATTERN_NUMBERS
+from mixerscope.report.patterns import as_json as patterns_json
 from mixerscope.report.rates import at_the_edge, chosen_runs
+from mixerscope.report.tracking import as_json as tracked_json
 
 DIGITS = 4
 CODES = "m-=x."
@@ -39,10 +42,19 @@ def details(groups: Sequence[TaskGroup]) -> dict[str, Any]:
     """What the figures of single models are drawn from."""
     frames = _Frames()
     models = [model for group in groups for model in group.models]
-    found = [
-        {"lanes": as_json(model.lanes), "grids": {slot: _grid(grid, frames) for slot, grid in model.grids.items()}}
-        for model in models
-    ]
+    room = PATTERN_NUMBERS
+    found: list[dict[str, Any]] = []
+    for model in models:
+        patterns = model.patterns and patterns_json(model.patterns, room)
+        room -= patterns["numbers"] if patterns else 0
+        found.append(
+            {
+                "lanes": as_json(model.lanes),
+                "grids": {slot: _grid(grid, frames) for slot, grid in model.grids.items()},
+                "patterns": patterns,
+                "tracked": tracked_json(model.tracked),
+            }
+        )
     return {"models": found, "frames": frames.kept, "layouts": [_layout(model) for model in models]}
 
 

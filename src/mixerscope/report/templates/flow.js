@@ -107,7 +107,7 @@ function laneMarks(lane, k, lanes, x, y, width) {
     const moved = place !== source;
     const end = y1 + (moved ? 7 : 0);
     const middle = (y0 + end) / 2;
-    const tip = `${lane.slot}: ${source} → ${place}${by ? `, ${by}` : ""}\n${format.percent(share)} of ${lane.n} documents; the route: ${format.percent(lane.share)}, ${STATES[lane.state]}`;
+    const tip = `${lane.slot}: ${source} → ${place}${by ? `, ${by}` : ""}\n${own === null ? "" : `this move: ${format.percent(own)} of documents; `}the route: ${format.percent(lane.share)} [${lane.interval.map(format.percent).join(", ")}], n = ${lane.n}, ${STATES[lane.state]}`;
     const path = moved ? `M${x0},${y0}C${x0},${middle} ${x1},${middle} ${x1},${end}` : `M${x0},${y0}V${end}`;
     const style = `lane ${colourClass(slots.indexOf(lane.slot))} ${lane.state}`;
     marks.push(node("path", { d: path, class: style, "stroke-width": 1 + 4.5 * share, "data-tip": tip }));
@@ -142,7 +142,7 @@ function flowKeys(lanes) {
 }
 
 const flowRows = (lanes) => lanes.flatMap((lane, route) => lane.steps.map(([level, place, by, share]) => ({
-  slot: lane.slot, route, state: STATES[lane.state], documents: lane.n, share_of_route: lane.share, blocks_passed: level, place, moved_by: by, share_of_move: share })));
+  slot: lane.slot, route, state: STATES[lane.state], documents: lane.n, share_of_route: lane.share, low: lane.interval[0], high: lane.interval[1], blocks_passed: level, place, moved_by: by, share_of_move: share })));
 
 function describeFlow(number, lanes) {
   const told = lanes.map((lane) => {

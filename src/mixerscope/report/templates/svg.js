@@ -62,10 +62,10 @@ function yAxis(values, place, x, right, label) {
     words(x - 6, place(v) + 4, label(v), { "text-anchor": "end" })]));
 }
 
-// A dashed line with its name at the right end, above or below so that it stays inside.
-function baseline(y, [left, right], name, top) {
+// A dashed line with its name at one end, above or below so that it stays inside.
+function baseline(y, [left, right], name, top, end = "end") {
   return node("g", { class: "baseline" }, node("line", { x1: left, x2: right, y1: y, y2: y }),
-    words(right, y - 4 < top + 8 ? y + 12 : y - 4, name, { "text-anchor": "end" }));
+    words(end === "end" ? right : left + 4, y - 4 < top + 8 ? y + 12 : y - 4, name, { "text-anchor": end }));
 }
 
 const SHAPES = ["circle", "triangle", "square", "diamond", "cross", "down", "plus", "bar"];

@@ -1,0 +1,145 @@
+// Tracked states: accuracy by length, where the state can be read, what erasing it costs, what follows when it is written.
+const trackedOf = (holder) => page.details.models[holder.dataset.model].tracked;
+const LEFT = 44;
+
+// A plane for lines over evenly spaced places.
+function plane(width, label, places, title, height = 220, low = 0) {
+  const right = width - 10, top = 12, slanted = Math.max(...places.map((p) => wide(p))) > (right - LEFT) / places.length;
+  const floor = height - (slanted ? 66 : 42);
+  const svg = canvas(width, height, label);
+  const x = scale([0, Math.max(1, places.length - 1)], [LEFT + 14, right - 14]), y = scale([low, 1], [floor, top]);
+  svg.append(yAxis([0, 0.25, 0.5, 0.75, 1], y, LEFT, right, (v) => (v % 0.5 ? "" : String(v))), node("g", { class: "axis" }, node("line", { x1: LEFT, x2: right, y1: floor, y2: floor })));
+  places.forEach((place, i) => {
+    const turned = slanted ? { transform: `rotate(-30 ${x(i) + 6} ${floor + 14})`, "text-anchor": "end", x: x(i) + 6 } : { "text-anchor": "middle" };
+    svg.append(words(x(i), floor + 15, place, { class: "soft-text", ...turned }));
+  });
+  if (title) svg.append(words((LEFT + right) / 2, height - 4, title, { "text-anchor": "middle", class: "soft-text" }));
+  return { svg, x, y, right, top };
+}
+
+function drawLine(svg, values, x, y, style, tipOf) {
+  const known = values.map((v, i) => [i, v]).filter(([, v]) => v !== null);
+  svg.append(node("polyline", { points: known.map(([i, v]) => `${x(i).toFixed(1)},${y(v).toFixed(1)}`).join(" "), class: `line ${style}` }));
+  for (const [i, v] of known) svg.append(shape("circle", x(i), y(v), 3.5, { class: `point ${style}`, "data-tip": tipOf(i, v) }));
+}
+
+kinds.lengths = (holder, width) => {
+  const { lengths } = trackedOf(holder);
+  const height = 230, right = width - 10, top = 12, floor = height - 42;
+  const last = Math.max(...lengths.map((one) => one.by.length));
+  const x = scale([1, last], [LEFT + 4, right - 6], true), y = scale([0, 1], [floor, top]);
+  const svg = canvas(width, height, `Accuracy by position. ${lengths.map((one) => `documents of ${one.length} inputs: ${format.percent(one.accuracy[0])} over all positions, ${format.percent(one.last[0])} at the last`).join("; ")}.`);
+  const steps = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024].filter((v) => v <= last);
+  svg.append(yAxis([0, 0.25, 0.5, 0.75, 1], y, LEFT, right, (v) => `${100 * v} %`), xAxis(steps, x, floor, String, "inputs so far", [LEFT, right]),
+    baseline(y(lengths[0].guessing), [LEFT, right], `guessing ${format.percent(lengths[0].guessing)}`, top, "start"));
+  const trained = lengths.find((one) => one.times === 1);
+  if (trained) svg.append(node("g", { class: "baseline" }, node("line", { x1: x(trained.length), x2: x(trained.length), y1: top, y2: floor })), words(x(trained.length) - 4, floor - 6, "trained up to here", { "text-anchor": "end", class: "soft-text" }));
+  lengths.forEach((one, k) => {
+    const known = one.by.map((v, i) => [i + 1, v]).filter(([, v]) => v !== null);
+    const tip = `documents of ${one.length} inputs (${one.times} x)\nall positions ${estimated(one.accuracy, format.percent)}\nlast position ${estimated(one.last, format.percent)}\nall of a document right: ${format.percent(one.whole[0])}`;
+    svg.append(node("polyline", { points: known.map(([i, v]) => `${x(i).toFixed(1)},${y(v).toFixed(1)}`).join(" "), class: `line ${lineClass(k)}`, "data-tip": tip }));
+    if (known.length) svg.append(shape("circle", x(known.at(-1)[0]), y(known.at(-1)[1]), 4, { class: `point ${lineClass(k)}`, "data-tip": tip }));
+  });
+  const rows = lengths.flatMap((one) => one.by.map((v, i) => ({ length: one.length, times: one.times, position: i + 1, accuracy: v, n: one.accuracy[3], guessing: one.guessing })));
+  return { svg, rows, keys: legend(lengths.map((one, k) => lineKey(k, `${one.length} inputs${one.times === 1 ? ", as trained" : `, ${one.times} times as long`}`))) };
+};
+
+kinds.readable = (holder, width) => {
+  const { at, lines } = trackedOf(holder).probes;
+  const { svg, x, y } = plane(width, `Readability of the state by linear probes. ${lines.map((l) => `${l.name}: ${l.readability.map((v, i) => `${at[i]} ${v === null ? "none" : v.toFixed(2)}`).join(", ")}`).join("; ")}.`, at, "", 230, -0.05);
+  lines.forEach((line, k) => drawLine(svg, line.readability.map((v) => v === null ? null : Math.max(-0.05, Math.min(1, v))), x, y, lineClass(k), (i) =>
+    `${line.name}, ${at[i]}\nreadability ${format.number(line.readability[i])}, n = ${line.n} vectors\nprobe ${format.percent(line.accuracy[i])}; without it ${format.percent(line.floor)}, the model ${format.percent(line.ceiling)}\ncontrols: shuffled ${format.percent(line.shuffled[i])}, random function ${format.percent(line.control[i])}, untrained network ${format.percent(line.untrained[i])}`));
+  const rows = lines.flatMap((line) => at.map((place, i) => ({ label: line.name, place, readability: line.readability[i], accuracy: line.accuracy[i], shuffled: line.shuffled[i], control: line.control[i], untrained: line.untrained[i], floor: line.floor, ceiling: line.ceiling, n: line.n })));
+  return { svg, rows, keys: lines.length > 1 ? legend(lines.map((line, k) => lineKey(k, line.name))) : null, note: lines.every((line) => line.readability.every((v) => v === null)) ? "The model knows too little of the state to say how much of it can be read." : "0: no better than position, chance or the last tokens; 1: as well as the model itself answers." };
+};
+
+choices.erased = [{ name: "method", label: "by", options: (holder) => distinct(trackedOf(holder).erasures.rows.map((r) => r.method)).map((m) => [m, m]) }];
+kinds.erased = (holder, width) => {
+  const { rows: all, chance } = trackedOf(holder).erasures;
+  const method = chosenValue(holder, "method") || all[0].method;
+  const rows = all.filter((r) => r.method === method);
+  const left = (r) => Math.max(0, Math.min(1, (r.left - chance) / (1 - chance)));
+  const { svg, x, y } = plane(width, `What erasing the state costs, by ${method}. ${rows.map((r) => `${r.place}: lost ${r.damage === null ? "unknown" : r.damage.toFixed(2)}, still read ${r.left.toFixed(2)}`).join("; ")}.`, rows.map((r) => r.place), "", 230);
+  const wide_ = Math.min(18, (width - LEFT) / rows.length / 3);
+  rows.forEach((r, i) => {
+    const tip = `${r.place}, ${r.method}, rank ${r.rank}\nlost ${r.damage === null ? "unknown: the model knows too little" : format.number(r.damage)} of what is known beyond guessing\nprobe before ${format.percent(r.before)}, a fresh one after ${format.percent(r.left)} (chance ${format.percent(chance)})${r.beats === null ? "" : `\nworse than ${format.percent(r.beats)} of random subspaces of the same variance`}\n${r.speaks ? "the state was there and is gone" : "says nothing of the state: it was not there, or is still there"}`;
+    const bar = (v, shift, style) => node("rect", { x: x(i) + shift, y: y(Math.max(0, Math.min(1, v))), width: wide_, height: Math.max(1, y(0) - y(Math.max(0, Math.min(1, v)))), class: style, "data-tip": tip });
+    if (r.damage !== null) svg.append(bar(r.damage, -wide_ - 1, `bar-mark c0 ${r.speaks ? "" : "hollow"}`));
+    svg.append(bar(left(r), 1, "bar-mark c1"));
+  });
+  const key = (style, name) => ({ name, mark: node("rect", { x: 8, y: 2, width: 10, height: 10, class: `bar-mark ${style}` }) });
+  return { svg, rows: rows.map((r) => ({ ...r, chance })), keys: legend([key("c0", "lost, where a fresh probe reads nothing after"), key("c0 hollow", "lost, says nothing of the state"), key("c1", "still read, 0 is chance")]) };
+};
+
+choices.written = [{ name: "place", label: "in the", options: (holder) => distinct(trackedOf(holder).written.cells.map((c) => c.place)).map((p) => [p, p]) }];
+kinds.written = (holder, width) => {
+  const { cells: all, n, position } = trackedOf(holder).written;
+  const places = distinct(all.map((c) => c.place));
+  const cells = all.filter((c) => c.place === (chosenValue(holder, "place") || places[0]));
+  const most = Math.max(...cells.map((c) => c.by.length));
+  const { svg, x, y } = plane(width, `Answers that follow another state, written after input ${position}. ${cells.map((c) => `${c.how}: ${c.now ? c.now[0].toFixed(2) : "unknown"} at once, ${c.later ? c.later[0].toFixed(2) : "unknown"} later`).join("; ")}.`, Array.from({ length: most }, (_, i) => String(i)), "inputs after the state was written", 230);
+  cells.forEach((c, k) => drawLine(svg, c.by, x, y, lineClass(k), (i, v) => `${c.how}: ${c.about}\n${i} inputs later ${format.percent(v)} of answers follow, n = ${n}\nat once ${c.now ? estimated(c.now, format.percent) : "cannot be told"}\nlater ${c.later ? estimated(c.later, format.percent) : "cannot be told"}`));
+  const rows = cells.flatMap((c) => c.by.map((v, i) => ({ place: c.place, how: c.how, distance: i, follows: v, n })));
+  return { svg, rows, keys: legend(cells.map((c, k) => lineKey(k, `${c.how}: ${c.about}`))) };
+};
+
+choices.recovered = [{ name: "read", label: "read", options: () => [["later", "behind it"], ["same", "at that position"]] }];
+kinds.recovered = (holder, width) => {
+  const found = trackedOf(holder).recovered;
+  const which = chosenValue(holder, "read") || "later";
+  const gutter = 10 + Math.max(...found.sites.map((s) => wide(s)));
+  const cell = Math.min(46, (width - gutter - 4) / found.positions.length);
+  const svg = canvas(width, 20 + CELL_HEIGHT * found.sites.length + 32, `Share of the answer that comes back when the unchanged document's activation is put in, by boundary and position. ${found.sites.map((s, i) => `${s}: ${found[which][i].map((v) => (v === null ? "none" : v.toFixed(2))).join(", ")}`).join("; ")}.`);
+  const rows = [];
+  [...found.sites].reverse().forEach((site, k) => {
+    const i = found.sites.length - 1 - k;
+    svg.append(words(gutter - 6, 8 + k * CELL_HEIGHT + 16, site, { "text-anchor": "end", class: "soft-text" }));
+    found[which][i].forEach((v, j) => {
+      const tip = `${site}, input ${found.positions[j]}\n${v === null ? "no difference to bring back" : `${format.number(v)} comes back`}, n = ${found.n}`;
+      svg.append(...cellMark(gutter + j * cell, 8 + k * CELL_HEIGHT, cell, v, v === null ? "–" : cell >= 28 ? v.toFixed(2).replace("-", "−") : "", tip, v === null ? "none dashed" : ""));
+      rows.push({ place: site, input: found.positions[j], read: which, share: v, n: found.n });
+    });
+  });
+  found.positions.forEach((p, j) => { if (cell >= 18 || !(j % 4)) svg.append(words(gutter + (j + 0.5) * cell, 8 + found.sites.length * CELL_HEIGHT + 14, p, { "text-anchor": "middle", class: "soft-text" })); });
+  svg.append(words(gutter + (found.positions.length * cell) / 2, 8 + found.sites.length * CELL_HEIGHT + 30, "input", { "text-anchor": "middle", class: "soft-text" }));
+  return { svg, rows, note: `Input ${found.position} was changed; the activation of the unchanged document is put in at one place.` };
+};
+
+// All models of a task in one map: rows are series, columns what was measured, numbers medians over seeds.
+const TRACKED = [
+  ...[1, 2, 4, 8].map((times) => [times === 1 ? "accuracy" : `accuracy, ${times} x`, (t) => t.lengths?.find((one) => one.times === times)?.last[0]]),
+  ["read after the middle block", (t) => t.probes?.lines[0].readability[t.probes.at.length >> 1]],
+  ["lost when erased", (t) => { const spoken = (t.erasures?.rows ?? []).filter((r) => r.speaks && r.damage !== null); return spoken.length ? Math.max(...spoken.map((r) => r.damage)) : undefined; }],
+  ["answer follows", (t) => t.written?.cells.find((c) => c.how === "shift")?.now?.[0]],
+  ["later ones follow", (t) => { const c = t.written?.cells.filter((one) => one.how === "shift") ?? []; return (c.find((one) => one.place === "stream and states") ?? c[0])?.later?.[0]; }],
+];
+kinds.tracked = (holder, width) => {
+  const task = page.overview.tasks[holder.dataset.task];
+  const runs = shownOf(task).filter((i) => page.overview.models[i].chosen && page.details.models[i].tracked);
+  const groups = groupBy(runs, (i) => `${page.overview.models[i].series} d=${page.overview.models[i].width}`);
+  const rows = [];
+  for (const [name, members] of groups) for (const [what, of] of TRACKED) {
+    const found = members.map((i) => of(page.details.models[i].tracked)).filter((v) => v !== undefined && v !== null);
+    if (found.length) rows.push({ series: name, what, median: median(found), lowest: Math.min(...found), highest: Math.max(...found), seeds: found.length });
+  }
+  const columns = TRACKED.map(([what]) => what).filter((what) => rows.some((r) => r.what === what));
+  const names = [...groups.keys()];
+  const gutter = Math.min(0.4 * width, 12 + Math.max(20, ...names.map((s) => wide(s, 12.5))));
+  const cell = Math.min(110, (width - gutter - 4) / Math.max(1, columns.length));
+  const below = 14 + 0.5 * Math.max(40, ...columns.map((c) => wide(c)));
+  const verdicts = (name) => [...groupBy(groups.get(name), (i) => page.overview.models[i].mechanism)].map(([m, all]) => `${m} ${all.length}`).join(", ");
+  const svg = canvas(width, 8 + 2 * CELL_HEIGHT * names.length + below, `Tracked states by model. ${rows.map((r) => `${r.series}, ${r.what}: ${r.median.toFixed(2)}`).join("; ")}.`);
+  names.forEach((name, i) => {
+    const top = 8 + 2 * i * CELL_HEIGHT;
+    svg.append(words(gutter - 6, top + 16, name, { "text-anchor": "end", class: "strong-text" }), words(gutter, top + CELL_HEIGHT + 14, `verdicts: ${verdicts(name)}`, { class: "soft-text" }));
+    for (const r of rows.filter((one) => one.series === name)) {
+      const tip = `${name}: ${r.what}\nmedian ${format.number(r.median)}, from ${format.number(r.lowest)} to ${format.number(r.highest)}, ${r.seeds} seed${r.seeds > 1 ? "s" : ""}`;
+      svg.append(...cellMark(gutter + columns.indexOf(r.what) * cell, top, cell, r.median, r.median.toFixed(2).replace("-", "−"), tip));
+    }
+  });
+  columns.forEach((what, j) => {
+    const [x, y] = [gutter + (j + 0.5) * cell + 6, 8 + 2 * CELL_HEIGHT * names.length + 10];
+    svg.append(words(x, y, what, { class: "soft-text", transform: `rotate(-28 ${x} ${y})`, "text-anchor": "end" }));
+  });
+  return { svg, rows, note: runs.length ? "Medians over seeds, each with its best learning rate on the dev set. Accuracies are of the last answer of a document." : "The filters leave no model." };
+};

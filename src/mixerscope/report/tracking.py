@@ -1,0 +1,190 @@
+"""What was found of a tracked state, as the page shows it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mixerscope.analysis.tracking import StateRules
+from mixerscope.artifacts import Erasures, Estimate, Interchanges, Lengths, Probes
+from mixerscope.artifacts.recoveries import Recoveries
+from mixerscope.artifacts.state_verdict import StateTest, StateVerdict
+from mixerscope.results import RunResult
+
+MEANINGS: Mapping[str, str] = {
+    "carried": "the state is held and moved forward: later answers go on from a state that is written",
+    "recomputed": "the state is worked out from the inputs at each position, and not handed on",
+    "length-specific": "the state is held in a code that depends on the position",
+}
+"""Verdicts on states in plain words."""
+WRITTEN = {
+    "shift": "another state is written, as a shift",
+    "moved": "the same shift, taken from another position",
+    "swap": "all that another document holds is written",
+}
+WHEN = {"now, ": "answer there", "now, inner ": "written before the last block", "later, ": "later answers"}
+"""Which answers follow a state that is written, by how the names of such tests begin; `WRITTEN` is how they end."""
+SHOWN = ("leace", "iterated projection", "class means, every step")
+"""Erasures that are to take all of the state; the others are controls of theirs."""
+PLACES = {"stream": "residual stream", "state": "recurrent states", "both": "stream and states"}
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """What the stages for tracked states found; None for those that were not asked for."""
+
+    verdict: StateVerdict | None
+    lengths: Lengths | None
+    probes: Probes | None
+    erasures: Erasures | None
+    interchanges: Interchanges | None
+    recoveries: Recoveries | None
+    rules: StateRules
+
+    @property
+    def accuracy(self) -> Estimate | None:
+        """On fresh documents of the training length, over all positions."""
+        trained = self.lengths.at(1) if self.lengths else None
+        return trained.accuracy if trained else None
+
+    @property
+    def guessing(self) -> float | None:
+        trained = self.lengths.at(1) if self.lengths else None
+        return trained.guessing if trained else None
+
+    @property
+    def asked(self) -> dict[str, StateTest]:
+        """The questions of the verdict, by name."""
+        return {test.name: test for test in self.verdict.tests} if self.verdict else {}
+
+
+def tracked_of(run: RunResult) -> Tracked | None:
+    """None for a run whose task tracks no state, or of which nothing of the kind was asked."""
+    found = Tracked(
+        verdict=run.find(StateVerdict),
+        lengths=run.find(Lengths),
+        probes=run.find(Probes),
+        erasures=run.find(Erasures),
+        interchanges=run.find(Interchanges),
+        recoveries=run.find(Recoveries),
+        rules=_rules(run),
+    )
+    kept = (found.verdict, found.lengths, found.probes, found.erasures, found.interchanges, found.recoveries)
+    return found if any(artifact is not None for artifact in kept) else None
+
+
+def _rules(run: RunResult) -> StateRules:
+    stage = run.stages.get("track")
+    return StateRules.model_validate(stage.record.settings.get("rules", {}) if stage else {})
+
+
+def as_json(tracked: Tracked | None) -> dict[str, Any] | None:
+    """For the page: what is drawn, and what is said of it when pointed at."""
+    if tracked is None:
+        return None
+    return {
+        "lengths": tracked.lengths and [_length(one) for one in tracked.lengths.lengths],
+        "probes": tracked.probes and _probes(tracked.probes),
+        "erasures": tracked.erasures and _erasures(tracked.erasures),
+        "written": tracked.interchanges and _written(tracked.interchanges),
+        "recovered": tracked.recoveries and _recovered(tracked.recoveries),
+    }
+
+
+def _length(one: Any) -> dict[str, Any]:
+    return {
+        **{name: getattr(one, name) for name in ("times", "length", "guessing")},
+        **{name: _estimate(getattr(one, name)) for name in ("accuracy", "last", "whole")},
+        "by": _rounded(one.by_position),
+    }
+
+
+def _probes(probes: Probes) -> dict[str, Any]:
+    at = [probes.sites.index(site) for site in probes.boundaries]
+    kinds = ("readability", "accuracy", "shuffled", "control", "untrained")
+    return {
+        "at": [_boundary(i) for i in range(len(at))],
+        "lines": [
+            {
+                "name": label.name if label.positions == "every" else f"{label.name}, {label.positions} positions",
+                "n": label.judged,
+                "floor": round(max(label.chance, label.position, label.window), 4),
+                "ceiling": round(label.ceiling, 4),
+                **{kind: _rounded([getattr(probes, kind)[row][i] for i in at]) for kind in kinds},
+            }
+            for row, label in enumerate(probes.labels)
+        ],
+    }
+
+
+def _erasures(found: Erasures) -> dict[str, Any]:
+    """Every erasure of the whole label: in the stream by boundary, and in recurrences."""
+    stream = list(dict.fromkeys(one.site for one in found.erased if not one.site.endswith(".state")))
+
+    def place(site: str) -> str:
+        return _boundary(stream.index(site)) if site in stream else f"block {site.split('.')[1]}, state"
+
+    rows = [
+        {
+            "place": place(one.site),
+            "method": one.method,
+            "damage": one.damage[0],
+            "left": one.residual,
+            "before": one.before,
+            "rank": one.rank,
+            "speaks": found.speaks(one),
+            "beats": one.percentile,
+        }
+        for one in found.erased
+        if one.method in SHOWN
+    ]
+    return {"chance": found.chance, "clean": found.clean[0], "guessing": found.guessing[0], "rows": rows}
+
+
+def _written(found: Interchanges) -> dict[str, Any]:
+    cells = [one for one in found.cells if one.place in PLACES]
+    return {
+        "position": found.position,
+        "n": found.pairs,
+        "cells": [
+            {
+                "place": PLACES[one.place],
+                "how": one.how,
+                "about": WRITTEN[one.how],
+                "now": _estimate(one.now),
+                "later": _estimate(one.later),
+                "by": _rounded(one.by_distance),
+            }
+            for one in cells
+        ],
+    }
+
+
+def _recovered(found: Recoveries) -> dict[str, Any]:
+    sites = list(dict.fromkeys(cell.site for cell in found.cells if cell.position is not None))
+    positions = sorted({cell.position for cell in found.cells if cell.position is not None})
+    cells = {(cell.site, cell.position): cell for cell in found.cells}
+
+    def column(site: str, which: str) -> list[float | None]:
+        known = [cells.get((site, position)) for position in positions]
+        return _rounded([None if cell is None else getattr(cell, which) for cell in known])
+
+    return {
+        "position": found.position,
+        "n": found.pairs,
+        "sites": [_boundary(i) for i in range(len(sites))],
+        "positions": positions,
+        "same": [column(site, "same") for site in sites],
+        "later": [column(site, "later") for site in sites],
+    }
+
+
+def _boundary(i: int) -> str:
+    return f"after block {i - 1}" if i else "input"
+
+
+def _estimate(one: Estimate | None) -> list[Any] | None:
+    return one and [*_rounded((one.value, one.low, one.high)), one.n]
+
+
+def _rounded(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else round(value, 4) for value in values]

@@ -1,0 +1,181 @@
+"""Attention patterns, state norms and tracked states: in a real browser, what is shown is what was stored."""
+
+import csv
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mixerscope.artifacts import Erasures, Interchanges, Lengths, Patterns, Probes
+from mixerscope.artifacts.recoveries import Recoveries
+from mixerscope.artifacts.state_verdict import StateTest, StateVerdict
+from mixerscope.report import write_report
+from mixerscope.report.data import gather
+from mixerscope.report.findings import finding
+from mixerscope.results import load_runs
+
+from .conftest import HOSTILE, find_run, find_stage, rewrite
+from .test_browser import OVERLAPS
+
+
+def saved(holder, kind="CSV"):
+    with holder.page.expect_download() as download:
+        holder.locator(".tools button", has_text=kind).click()
+    return list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+
+
+def figure(tab, kind):
+    """A figure, its fold opened and itself in sight."""
+    holder = tab.locator(f"[data-kind={kind}]").first
+    fold = tab.locator(f"details:not([open]):has([data-kind={kind}]) > summary")
+    if fold.count():
+        fold.first.click()
+    holder.scroll_into_view_if_needed()
+    holder.locator("svg.drawn").wait_for()
+    return holder
+
+
+def test_attention_is_shown_as_it_was_stored(folder, opened):
+    root = folder("attends")
+    [run] = load_runs(root)
+    stored = run.find(Patterns)
+    tab = opened(root)
+    holder = figure(tab, "attention")
+    rows = saved(holder)
+    assert len(rows) == sum(len(row) for one in stored.attention for row in one.example)
+    for row in rows:
+        one = stored.attention[int(row["block"])]
+        weight = one.example[stored.looking.index(int(row["looking_position"]))][int(row["seen_position"])]
+        assert float(row["weight"]) == pytest.approx(weight, abs=6e-4)
+        assert row["looking"] == stored.tokens[int(row["looking_position"])]
+    holder.locator("select[name=of]").select_option("roles")
+    rows = saved(holder)
+    assert {(row["looking"], row["seen"]) for row in rows} >= {("query", "key"), ("value", "key"), ("query", "value")}
+    for row in rows:
+        mean = stored.attention[int(row["block"])].between[row["looking"]][row["seen"]]
+        assert float(row["weight"]) == pytest.approx(mean.value, abs=1e-4)
+        assert int(row["n"]) == mean.n
+    holder.locator("rect[data-tip]").first.hover()
+    assert re.search(r"weight 0\.\d+ \[.*\], n = 6", tab.locator("#tip").inner_text())
+
+
+def test_state_norms_are_shown_as_they_were_stored(folder, opened):
+    root = folder("holds")
+    [run] = load_runs(root)
+    stored = run.find(Patterns)
+    tab = opened(root)
+    rows = saved(figure(tab, "norms"))
+    assert [float(row["norm"]) for row in rows] == [norm for one in stored.states for norm in one.example]
+    tab.locator("[data-kind=norms] .point").last.hover()
+    assert "n = 6" in tab.locator("#tip").inner_text()
+
+
+def test_patterns_beyond_what_a_page_holds_leave_the_means(folder, opened, monkeypatch):
+    monkeypatch.setattr("mixerscope.report.payload.PATTERN_NUMBERS", 3)
+    tab = opened(folder("attends"))
+    rows = saved(figure(tab, "attention"))
+    assert {row["looking_position"] for row in rows} == {""}
+
+
+def verdict_of(root, name, **tests):
+    """Writes a verdict on the state into the runs of a folder."""
+    for path in root.iterdir():
+        stage = find_stage(find_run(root, path.name.rpartition("-")[0]), "track")
+        asked = tuple(StateTest(key.replace("_", ", "), value, value - 0.1, value) for key, value in tests.items())
+        rewrite(stage, StateVerdict(name, "as written here", asked))
+
+
+def test_a_tracked_state_has_its_verdict_its_tests_and_its_figures(folder, opened):
+    root = folder("tracks")
+    verdict_of(root, "carried", now_shift=0.9, later_shift=0.8, later_moved=0.2)
+    stage = find_stage(find_run(root, "gru"), "probes")
+    probes = stage.read(Probes)
+    readability = tuple(tuple(0.1 + 0.3 * i for i in range(len(row))) for row in probes.readability)
+    rewrite(stage, replace(probes, readability=readability))  # a model that knows nothing has none
+    [run] = load_runs(root)
+    tab = opened(root)
+    assert tab.locator("h1").inner_text() == "The state is carried"
+    card = tab.locator(".card[data-model]")
+    assert {"carried", "as written here".capitalize() + "."} <= set(card.inner_text().splitlines())
+    cells = card.locator(".written tbody tr").last.locator("td").all_inner_texts()
+    assert [cell.split()[0] for cell in cells] == ["0.80", "0.20", "–"]
+    lengths, probes = run.find(Lengths), run.find(Probes)
+    shown = [row for row in saved(figure(tab, "lengths")) if row["times"] == "2"]
+    assert [float(row["accuracy"]) for row in shown] == pytest.approx(lengths.at(2).by_position, abs=1e-4)
+    rows = saved(figure(tab, "readable"))
+    answer = [row for row in rows if row["label"] == "answer"]
+    assert [float(row["readability"]) for row in answer] == pytest.approx(probes.curve(), abs=1e-4)
+    assert answer[0]["shuffled"] != ""
+    holder = figure(tab, "erased")
+    erasures = run.find(Erasures)
+    stored = {(one.site, one.method): one for one in erasures.erased if one.method == "leace"}
+    rows = saved(holder)
+    assert [(float(r["left"]), r["speaks"]) for r in rows] == [
+        (one.residual, str(erasures.speaks(one)).lower()) for one in stored.values()
+    ]
+    rows = saved(figure(tab, "written"))
+    cell = run.find(Interchanges).cell("stream", "shift")
+    assert [float(r["follows"]) for r in rows if r["how"] == "shift" and r["follows"]] == pytest.approx(
+        [value for value in cell.by_distance if value is not None], abs=1e-4
+    )
+    rows = saved(figure(tab, "recovered"))
+    recoveries = run.find(Recoveries)
+    at = {(one.site, one.position): one.later for one in recoveries.cells}
+    places = list(dict.fromkeys(one.site for one in recoveries.cells if one.position is not None))
+    names = {("input" if not i else f"after block {i - 1}"): site for i, site in enumerate(places)}
+    for row in rows:
+        later = at[names[row["place"]], int(row["input"])]
+        assert (row["share"] == "") if later is None else float(row["share"]) == pytest.approx(later, abs=1e-4)
+    for drawn in tab.locator("svg.drawn").all():
+        assert drawn.evaluate(OVERLAPS) == []
+
+
+def test_seeds_of_a_tracked_state_stand_together_beside_guessing(folder, opened):
+    tab = opened(folder("tracks", "tracks, seed 1"))
+    rows = saved(figure(tab, "tracked"))
+    assert {row["seeds"] for row in rows} == {"2"}
+    assert all(float(r["lowest"]) <= float(r["median"]) <= float(r["highest"]) for r in rows)
+    for kind in ("accuracy", "curves", "lengths"):
+        assert re.search(r"guessing \d+\.\d %", figure(tab, kind).inner_text())
+
+
+@pytest.mark.parametrize(
+    ("names", "headline"), [(["carried"] * 2, "in all 2 models"), (["not learned"], "Not learned")]
+)
+def test_headlines_of_tracked_states(folder, names, headline):
+    root = folder(*["tracks", "tracks, seed 1"][: len(names)])
+    for run in load_runs(root):
+        rewrite(next(s for s in run.folder.stages() if s.name == "track"), StateVerdict(names[0], "so", ()))
+    [group] = gather(load_runs(root))
+    assert headline in finding(group).headline
+
+
+def test_hostile_tokens_of_patterns_stay_text(folder, opened):
+    root = folder("attends")
+    stage = find_stage(find_run(root, "attention"), "patterns")
+    patterns = stage.read(Patterns)
+    rewrite(stage, replace(patterns, tokens=(HOSTILE,) * len(patterns.tokens)))
+    tab = opened(root)
+    holder = figure(tab, "attention")
+    holder.locator("rect[data-tip]").first.hover()
+    assert HOSTILE in tab.locator("#tip").inner_text()
+    assert tab.locator("img").count() == 0
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing_serious_in_them(folder, opened, dark):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed (extra e2e)")
+    tab = opened(folder("attends", "holds", "tracks"), dark=dark)
+    for fold in tab.locator("summary").all():
+        fold.click()
+    for kind in ("attention", "norms", "lengths", "written"):
+        figure(tab, kind)
+    serious = [one for one in axe.Axe().run(tab).response["violations"] if one["impact"] in ("serious", "critical")]
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in serious] == []
+
+
+def test_a_page_over_tracked_states_asks_for_no_model(folder, tmp_path):
+    page = write_report(folder("tracks"), tmp_path / "page.html")
+    assert "Another state was written" in page.read_text()
