@@ -47,6 +47,12 @@ def test_what_a_worker_made_is_taken_in_and_drawn(tmp_path):
     before = json.dumps({**about, "commands": None})
     assert main(["reproduce", "fig10", *toy, "--collect", str(pack), "--results", str(kept)]) == 0
     assert json.dumps({**read_about(kept / "fig10"), "commands": None}) == before
+    # Asked for what is missing, nothing is left of these runs, and of more widths the others.
+    again = ["--missing", "--results", str(kept), "--write-sweep", str(file)]
+    assert main(["reproduce", "fig10", *toy, *again]) == 2
+    assert main(["reproduce", "fig10", "--toy", "--only", "attention", *again]) == 0
+    [left] = json.loads(file.read_text())
+    assert left["vary"]["model.width"] == [16]
 
 
 def test_the_best_run_is_chosen_as_the_preset_says(tmp_path):

@@ -9,7 +9,7 @@ import mixerscope as ms
 from mixerscope.cli import main
 from mixerscope.errors import UserError
 from mixerscope.experiments.paper.data import MEMBERS, kinds_of
-from mixerscope.experiments.paper.sweeps import Choice, as_file, figure_names, load_figure, runs_of, sweeps_of
+from mixerscope.experiments.paper.sweeps import Choice, as_file, figure_names, load_figure, runs_of, sweeps_of, without
 from mixerscope.sweep.source import load_runs
 
 # Models of one seed that each figure shows, counted by hand from the paper: architectures x widths x rates.
@@ -129,16 +129,19 @@ def test_a_file_of_sweeps_is_json_of_sweeps():
         (["fig3", "--widths", "wide"], "--widths takes numbers"),
         (["fig3", "--only", "mambo"], "no part or architecture of fig3 named 'mambo'"),
         (["fig3", "--seeds", "0"], "at least 1, got 0"),
-        (["fig3", "--on", "cluster"], "--write-sweep"),
+        (["fig3", "--on", "cluster"], "--on is 'local'"),
+        (["fig3", "--slurm", "partition=gpu"], "which is for --on slurm"),
         (["table-params", "--write-sweep", "x.json"], "trains nothing"),
         (["fig5", "--write-sweep", "/nowhere/x.json"], "cannot write the sweep"),
     ],
 )
-def test_wrong_words_are_answered_in_a_sentence(words, said, capsys):
+def test_wrong_words_are_answered_in_a_sentence(words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert main(["reproduce", *words]) == 2
     complaint = capsys.readouterr().err
     assert said in complaint
     assert complaint.count("\n") == 1
+    assert not [*tmp_path.iterdir()]
 
 
 def test_nothing_left_is_an_error():
@@ -153,3 +156,20 @@ def test_no_two_parts_of_a_figure_have_the_same_kind_of_training(name):
         for part in load_figure(name).parts
     ]
     assert len(kinds_of(name, Choice())) == sum(combinations)
+
+
+def test_of_what_is_kept_only_cohorts_with_a_run_missing_are_left():
+    sweeps = sweeps_of(load_figure("fig4a"), Choice(seeds=2, widths=(32, 64), only=("none", "conv-1")))
+    runs = [run for sweep in sweeps for run in sweep.runs()]
+    assert without(sweeps, ()) == sweeps
+    assert without(sweeps, {run.run_id for run in runs}) == []
+    for lacking in (runs[0], runs[-1], runs[17]):
+        [left] = without(sweeps, {run.run_id for run in runs} - {lacking.run_id})
+        found = left.runs()
+        assert lacking in found
+        assert len(found) == 14  # two seeds of seven rates, all to be stacked again
+        assert {run.model.width for run in found} == {lacking.model.width}
+    narrow = {run.run_id for run in runs if run.model.width == 32}
+    assert [run for sweep in without(sweeps, narrow) for run in sweep.runs()] == [
+        run for run in runs if run.model.width == 64
+    ]

@@ -1,19 +1,22 @@
 """`mixerscope reproduce`: the experiments of the paper, each by the name of its figure."""
 
 import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from mixerscope.cli.console import plain_table, results
-from mixerscope.cli.reproduce_states import reproduce_states
 from mixerscope.errors import FINE, UserError
 
 if TYPE_CHECKING:
     from mixerscope.experiments.paper.sweeps import Choice, Figure
     from mixerscope.experiments.task_flip.study import Asked
     from mixerscope.sweep.call import Call
+    from mixerscope.sweep.expand import Sweep
 
 ALL, CLAIMS, PAGE, STATES = "all", "claims", "page", "task-flip"
 
@@ -31,10 +34,12 @@ def reproduce(
     out: Path | None = None,
     results_: Annotated[Path | None, Parameter(name="--results")] = None,
     collect: Annotated[list[Path] | None, Parameter(negative=())] = None,
+    missing: Annotated[bool, Parameter(negative=())] = False,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
     write_sweep: Path | None = None,
     device: Literal["cpu", "cuda"] = "cpu",
     on: str = "local",
+    slurm: Annotated[list[str] | None, Parameter(negative=())] = None,
     compile_: Annotated[bool, Parameter(name="--compile", negative=())] = False,
     stop_after: float | None = None,
     largest: int | None = None,
@@ -65,6 +70,8 @@ def reproduce(
         Folder of what is kept: tables, drawings and ours beside published, a folder a figure.
     collect
         Train nothing; take in the runs of a pack or a folder of runs. May be given several times.
+    missing
+        Only cohorts of which some run is not among what is kept.
     dry_run
         Say runs, cohorts and minutes, and do nothing.
     write_sweep
@@ -73,7 +80,9 @@ def reproduce(
     device
         Where the models are trained and patched.
     on
-        The machine; `local` is the only one.
+        Where sweeps run: `local`, `local:3`, `slurm`, `ray`, as for `mixerscope sweep`.
+    slurm
+        An option of sbatch, such as partition=gpu; may be given several times.
     compile_
         Pass training steps through torch.compile: on a GPU twice the speed, after half a minute.
     stop_after
@@ -81,28 +90,32 @@ def reproduce(
     largest
         Models in one cohort at most; 35 unless you say otherwise.
     """
-    from mixerscope.experiments.paper.sweeps import figure_names, load_figure
+    from mixerscope.experiments.paper.data import kept_ids
+    from mixerscope.experiments.paper.sweeps import figure_names, load_figure, sweeps_of, without
     from mixerscope.sweep.call import Call
 
-    if on != "local":
-        raise UserError(f"--on {on}: runs are made on this machine; write them to a file with --write-sweep for others")
     kept = results_ or Path("reproduction-toy" if toy else "reproduction")
     if name in (CLAIMS, PAGE):
         return _say_claims(kept) if name == CLAIMS else _write_page(kept)
+    machine = {"device": device, "compile": compile_, "stop_after": stop_after, "largest": largest}
+    call = Call(dry_run=dry_run, on=on, slurm=slurm, **machine)
     if name == STATES:
+        from mixerscope.cli.reproduce_states import reproduce_states
+
         asked, own = _asked(toy, widths, seeds, only, set_), out or Path("runs") / (f"{STATES}-toy" if toy else STATES)
-        call = Call(out=own, device=device, compile=compile_, stop_after=stop_after, largest=largest, dry_run=dry_run)
-        return reproduce_states(asked, call, kept, collect, write_sweep, _command())
+        return reproduce_states(asked, replace(call, out=own), kept, collect, missing, write_sweep, _command())
     choice = _choice(preset, toy, widths, seeds, only, set_)
     figures = [load_figure(each) for each in ([name] if name != ALL else figure_names())]
     figures = [figure for figure in figures if name != ALL or not figure.apart]
     folder = out or _usual_folder(figures, toy)
-    if write_sweep is not None:
-        return _write(figures, choice, write_sweep)
-    call = Call(out=folder, device=device, compile=compile_, stop_after=stop_after, largest=largest, dry_run=dry_run)
+    there = kept_ids(kept) if missing else set()
     if dry_run:
-        return _say_cost(figures, choice, call)
-    code = FINE if collect else _run(figures, choice, call)
+        return _say_cost(figures, choice, there, replace(call, out=folder))
+    sweeps = without([sweep for figure in figures for sweep in sweeps_of(figure, choice)], there)
+    if write_sweep is not None:
+        return write_sweeps(sweeps, write_sweep)
+    title = figures[0].name if len(figures) == 1 else ALL
+    code = FINE if collect or not sweeps else run_sweeps(title, sweeps, replace(call, out=folder))
     return max(code, _keep(figures, choice, collect or [folder], kept))
 
 
@@ -134,14 +147,14 @@ def _usual_folder(figures: "list[Figure]", toy: bool) -> Path:
     return Path("runs") / (f"{own}-toy" if toy else own)
 
 
-def _write(figures: "list[Figure]", choice: "Choice", file: Path) -> int:
-    from mixerscope.experiments.paper.sweeps import as_file, sweeps_of
+def write_sweeps(sweeps: "Sequence[Sweep]", file: Path) -> int:
+    """Writes sweeps into a file for `mixerscope sweep` or the worker."""
+    from mixerscope.experiments.paper.sweeps import as_file
     from mixerscope.sweep.expand import expand
 
-    sweeps = [sweep for figure in figures for sweep in sweeps_of(figure, choice)]
     count = len(expand(sweeps))
     if not count:
-        raise UserError(f"{figures[0].name} trains nothing, so there is no sweep to write")
+        raise UserError("all of this is kept, or trains nothing, so there is no sweep to write")
     try:
         file.write_text(as_file(sweeps), encoding="utf-8")
     except OSError as error:
@@ -150,33 +163,33 @@ def _write(figures: "list[Figure]", choice: "Choice", file: Path) -> int:
     return FINE
 
 
-def _say_cost(figures: "list[Figure]", choice: "Choice", call: "Call") -> int:
+def run_sweeps(name: str, sweeps: "Sequence[Sweep]", call: "Call") -> int:
+    """Carries out sweeps and leaves them as a file beside their runs; where nothing may be written, nothing is."""
+    from mixerscope.cli.sweep_progress import following_sweep
+    from mixerscope.experiments.paper.sweeps import as_file
+    from mixerscope.sweep.call import carry_out
+
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / f"{name}.sweep.json"
+        file.write_text(as_file(sweeps), encoding="utf-8")
+        try:
+            return carry_out(str(file), call, following_sweep)
+        finally:
+            if call.out.is_dir() and not call.dry_run:
+                (call.out / file.name).write_text(as_file(sweeps), encoding="utf-8")
+
+
+def _say_cost(figures: "list[Figure]", choice: "Choice", kept: set[str], call: "Call") -> int:
     from mixerscope.experiments.paper.cost import costs
     from mixerscope.sweep.plan import Imagined
 
     machine = Imagined(call.device, call.threads, call.kernels, call.compile)
     table = plain_table("figure", "runs", "shared", "finished", "cohorts", "minutes")
-    for row in costs(figures, choice, call.out, machine, call.largest):
+    for row in costs(figures, choice, call.out, machine, call.largest, kept):
         numbers = (row.runs, row.shared, row.finished, row.cohorts)
         table.add_row(row.name, *map(str, numbers), f"{row.minutes:.0f}")
     results().print(table)
     return FINE
-
-
-def _run(figures: "list[Figure]", choice: "Choice", call: "Call") -> int:
-    from mixerscope.cli.sweep_progress import following_sweep
-    from mixerscope.experiments.paper.sweeps import as_file, sweeps_of
-    from mixerscope.store import make_folder
-    from mixerscope.sweep.call import carry_out
-
-    sweeps = [sweep for figure in figures for sweep in sweeps_of(figure, choice)]
-    if not sweeps:
-        return FINE
-    name = figures[0].name if len(figures) == 1 else ALL
-    make_folder(call.out)
-    file = call.out / f"{name}.sweep.json"
-    file.write_text(as_file(sweeps), encoding="utf-8")
-    return carry_out(str(file), call, following_sweep)
 
 
 def _keep(figures: "list[Figure]", choice: "Choice", sources: list[Path], kept: Path) -> int:

@@ -1,12 +1,13 @@
 """What figures cost before anything is run: runs, cohorts and minutes, those they share counted once."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mixerscope.experiments.paper.sweeps import Choice, Figure, runs_of
+from mixerscope.experiments.paper.sweeps import Choice, Figure, sweeps_of, without
 from mixerscope.machine import Machine
 from mixerscope.spec import RunSpec
+from mixerscope.sweep.expand import expand
 from mixerscope.sweep.plan import make_plan
 
 
@@ -26,13 +27,19 @@ class Cost:
 
 
 def costs(
-    figures: Sequence[Figure], choice: Choice, root: Path, machine: Machine, largest: int | None = None
+    figures: Sequence[Figure],
+    choice: Choice,
+    root: Path,
+    machine: Machine,
+    largest: int | None = None,
+    kept: Collection[str] = (),
 ) -> list[Cost]:
-    """One row a figure, in order; the last is their sum. Runs that a figure shares with one before it cost nothing."""
+    """One row a figure, in order; the last is their sum. Runs that a figure shares with one before it cost nothing, and
+    cohorts that are wholly `kept` are left out."""
     rows: list[Cost] = []
     seen: set[str] = set()
     for figure in figures:
-        runs = runs_of(figure, choice)
+        runs = expand(without(sweeps_of(figure, choice), kept))
         new = [run for run in runs if run.run_id not in seen]
         seen |= {run.run_id for run in new}
         rows.append(_cost(figure.name, runs, new, root, machine, largest))

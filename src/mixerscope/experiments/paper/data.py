@@ -102,6 +102,12 @@ def _folders(root: Path) -> list[Path]:
     return [root / name for name in figure_names() if (root / name / "runs.parquet").is_file()]
 
 
+def kept_ids(root: Path) -> set[str]:
+    """Every run that is kept below a folder, of figures and of studies."""
+    tables = [*root.glob("*/runs.parquet"), *root.glob("*/models.parquet")]
+    return {run_id for table in tables for run_id in pl.read_parquet(table, columns=["run_id"])["run_id"]}
+
+
 def kinds_of(figure: str, choice: Choice) -> dict[str, tuple[str, Row]]:
     """Each kind of training of a figure: the part it belongs to, and the settings that the part names."""
     return _kinds(figure, choice.toy, canonical_json(dict(choice.settings)))

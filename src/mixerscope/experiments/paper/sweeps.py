@@ -3,8 +3,9 @@
 Runs are what their settings say, so figures that ask for the same runs share them.
 """
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,8 @@ from mixerscope.sweep.expand import Sweep, expand
 
 EXPERIMENTS = Path(__file__).parents[1]
 WIDTH, RATE, ARCHITECTURE = "model.width", "train.lr", "model.architecture"
+STACKED = ("seed", RATE)
+"""What differs within a cohort."""
 USUAL_PRESET = "clean"
 
 
@@ -176,6 +179,27 @@ def _sweep(figure: Figure, part: Part, choice: Choice) -> Sweep:
     return Sweep(
         base=base, vary={path: list(values) for path, values in vary.items()}, note=f"{figure.name}: {part.name}"
     )
+
+
+def without(sweeps: Sequence[Sweep], kept: Collection[str]) -> list[Sweep]:
+    """What is left of sweeps where the runs with these ids are `kept`: whole cohorts, since a model's last bits may
+    depend on which seeds and rates are stacked with it."""
+    if not kept:
+        return [*sweeps]
+    return [cohort for sweep in sweeps for cohort in _cohorts(sweep) if not _all_in(kept, cohort)]
+
+
+def _cohorts(sweep: Sweep) -> Iterator[Sweep]:
+    cells = {path: values for path, values in sweep.vary.items() if path not in STACKED}
+    for values in itertools.product(*cells.values()):
+        one = {path: [value] for path, value in zip(cells, values, strict=True)}
+        yield Sweep(base=sweep.base, vary={**sweep.vary, **one}, note=sweep.note)
+
+
+def _all_in(kept: Collection[str], cohort: Sweep) -> bool:
+    """Looks at one run first: mostly all are there or none, and a spec takes milliseconds."""
+    one = Sweep(base=cohort.base, vary={path: values[-1:] for path, values in cohort.vary.items()})
+    return all(run.run_id in kept for part in (one, cohort) for run in part.runs())
 
 
 def _toy_settings(part: Part, stages: Mapping[str, Any]) -> dict[str, Any]:
