@@ -21,6 +21,7 @@ ROOMS = {
     "machine": 0,
     "progress": 0,
     "signals": 0,
+    "showing": 0,
     "artifacts": 1,
     "provenance": 2,
     "kernels": 2,
@@ -53,7 +54,7 @@ ROOMS = {
 }
 ABOVE_ALL = {"cli", "__main__"}
 """Rooms that may use what people use."""
-WITHOUT_TORCH = {"errors", "registry", "code", "loading", "values", "spec", "progress", "signals", "store"}
+WITHOUT_TORCH = {"errors", "registry", "code", "loading", "values", "spec", "progress", "signals", "showing", "store"}
 COMPUTE_PATH = {"spec", "randomness", "sites", "tasks", "mixers", "model", "training", "interventions", "analysis"}
 COMPUTE_PATH |= {
     "artifacts",

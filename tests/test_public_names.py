@@ -9,13 +9,13 @@ from mixerscope.registry import ARCHITECTURES, OBJECTIVES, STAGES, TASKS
 from mixerscope.spec import LayerSpec, ModelSpec, RunSpec, TrainSpec
 
 NAMES = """
-AR ATR Batch Cell Done Edge EffectTable Impossible InitRule JsonArtifact MQAR Machine Mechanism Mixer Model Mover
-NGram Objective PairSettings Pairs Proof Reads Rules Result RunSpec SelectiveCopy Site Stage Sweep Task
+AR ATR Batch Cell Done Edge EffectTable Frames Impossible InitRule JsonArtifact MQAR Machine Mechanism Mixer Model Mover
+NGram Objective PairSettings Pairs Proof Reads Rules Result RunResult RunSpec Runs SelectiveCopy Site Stage Sweep Task
 Trained UNSCORED Verdict
-activations adapt adapt_hf attribution_patching boundary_sites build_model check_model collect compare edit effect_table
-false_names interchange interchange_cohort judge load_run load_runs logit_lens make_pairs over_seeds patch_paths
-plan_grid preset prove record redo register run run_cohort run_sweep train_cohort use verdict verdicts
-write_collected write_report
+accuracy_by_width activations adapt adapt_hf attribution_patching boundary_sites build_model check_mixer check_model
+check_task collect compare edit effect_table emergence_of false_names heat_map interchange interchange_cohort judge
+learning_curves load_run load_runs logit_lens make_pairs over_seeds paper_figure patch_paths plan_grid preset prove
+record redo register run run_cohort run_sweep train_cohort use verdict verdicts write_collected write_report
 """
 
 

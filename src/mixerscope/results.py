@@ -1,6 +1,6 @@
 """Finished runs as they lie on disk. Every file is checked against its hash when it is read; no model is needed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ from mixerscope.artifacts import (
     Artifact,
     Curve,
     Emergence,
+    Frames,
     Provenance,
     Record,
     Scores,
@@ -20,8 +21,11 @@ from mixerscope.artifacts import (
     Verdicts,
     Weights,
 )
+from mixerscope.artifacts.estimate import as_columns
 from mixerscope.errors import CorruptFile, UserError
+from mixerscope.showing import Shown, counted
 from mixerscope.spec import RunSpec, parse
+from mixerscope.spec.labels import flat, labels, plain, varying
 from mixerscope.store import RunFolder, Seal, StageFolder, find_runs
 
 if TYPE_CHECKING:  # listing runs should not wait for torch
@@ -31,14 +35,19 @@ if TYPE_CHECKING:  # listing runs should not wait for torch
 A = TypeVar("A", bound=Artifact)
 
 
-@dataclass(frozen=True)
-class StageResult:
+@dataclass(frozen=True, repr=False)
+class StageResult(Shown):
     """One analysis of a trained model."""
 
     folder: StageFolder
     record: StageRecord
     outcome: StageOutcome
     seal: Seal
+
+    def sentence(self) -> str:
+        """One line for people."""
+        why = f" ({self.outcome.reason})" if self.outcome.reason else ""
+        return f"{self.record.sentence()}, {self.outcome.state}{why}"
 
     @property
     def name(self) -> str:
@@ -57,7 +66,7 @@ class StageResult:
         return StageResult(folder, record, folder.read_sealed(StageOutcome, seal), seal)
 
 
-class RunResult:
+class RunResult(Shown):
     """A finished run: a training, and the analyses of its model that were asked for."""
 
     def __init__(self, folder: RunFolder, asked: Mapping[str, str] | None = None) -> None:
@@ -65,8 +74,24 @@ class RunResult:
         self.asked = asked
         """Stages by name: the ids of their analyses; None to take those that are there."""
 
-    def __repr__(self) -> str:
-        return f"<RunResult {self.folder.path.name}: {self.status.outcome} after {self.status.steps} steps>"
+    def sentence(self) -> str:
+        """One line for people."""
+        return f"{self.folder.path.name}, {self.status.outcome} after {self.status.steps} steps"
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The rows that a notebook shows."""
+        yield {"": "training", "found": self.record.sentence()}
+        yield {
+            "": "model",
+            "found": f"{self.status.parameters:,} parameters, state of {self.status.state_size:,} numbers",
+        }
+        for name, found in (("learning curve", self.curve), ("fresh documents", self.find(Scores))):
+            if found is not None:
+                yield {"": name, "found": found.sentence()}
+        for verdict in self.find(Verdicts) or ():
+            yield {"": f"verdict of the {verdict.slot}", "found": verdict.sentence()}
+        if self.reason:
+            yield {"": "not measured", "found": self.reason}
 
     @cached_property
     def record(self) -> Record:
@@ -179,6 +204,46 @@ class RunResult:
         return trained_models(spec.model, spec.task.vocab_size, [self.folder.read(Weights).tensors])[0]
 
 
+class Runs(Frames, list[RunResult]):
+    """Finished runs, in order: a list that is shown, and made a frame of, as a table."""
+
+    def sentence(self) -> str:
+        """One line for people."""
+        names = ", ".join(dict.fromkeys(run.training["model"]["architecture"] for run in self))
+        return f"{counted(len(self), 'run')}{f' of {names}' if names else ''}"
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per run: the settings in which they differ, what became of it, and the first of its verdicts."""
+        trainings = [run.training for run in self]
+        differing = list(dict.fromkeys(path for settings in varying(trainings) for path in settings))
+        for run, label in zip(self, labels(trainings), strict=True):
+            scores, verdict = run.find(Scores), next(iter(run.find(Verdicts) or ()), None)
+            settings, last = flat(run.training), run.curve.last
+            yield {
+                "model": label,
+                "run_id": run.run_id,
+                "task": settings["task.name"],
+                "architecture": settings["model.architecture"],
+                **{path: plain(settings.get(path)) for path in differing if path != "task.name"},
+                "outcome": run.status.outcome,
+                "steps": run.status.steps,
+                "parameters": run.status.parameters,
+                "state_size": run.status.state_size,
+                "dev_accuracy": last.accuracy if last else None,
+                **as_columns("accuracy", scores.accuracy if scores else None),
+                **as_columns("likelihood", scores.likelihood if scores else None),
+                "mechanism": verdict.mechanism if verdict else None,
+                "route": " → ".join(verdict.route) if verdict else None,
+                **as_columns("share", verdict.share if verdict else None),
+                "reason": verdict.reason if verdict else run.reason,
+            }
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The rows that a notebook shows."""
+        for row in self.rows():
+            yield {name: row[name] for name in ("model", "task", "outcome", "steps", "accuracy", "mechanism", "route")}
+
+
 def run_folder(spec: RunSpec, root: Path) -> RunFolder:
     return RunFolder(root / f"{spec.model.architecture.replace('/', '-')}-{spec.run_id}")
 
@@ -194,15 +259,15 @@ def load_run(path: str | Path, stages: RunSpec | Mapping[str, str] | None = None
     return RunResult(folder, None if stages is None else _with_needs(folder, stages))
 
 
-def load_runs(root: str | Path, damaged: list[str] | None = None) -> list[RunResult]:
+def load_runs(root: str | Path, damaged: list[str] | None = None) -> Runs:
     """The finished runs in a folder, by name.
 
     A damaged one is an error; with a list as `damaged` what is wrong with it is added there and it is left out, for
     which every file is checked.
     """
     if damaged is None:
-        return [load_run(folder.path) for folder in find_runs(Path(root))]
-    found: list[RunResult] = []
+        return Runs(load_run(folder.path) for folder in find_runs(Path(root)))
+    found = Runs()
     for folder in find_runs(Path(root), damaged):
         try:
             folder.verify()

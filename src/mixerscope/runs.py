@@ -30,7 +30,7 @@ from mixerscope.machine import CPU, Machine, matmuls, torch_threads
 from mixerscope.model import Model, build_model, parameter_count, state_size, trained_models
 from mixerscope.progress import Progress, told
 from mixerscope.provenance import provenance
-from mixerscope.results import RunResult, StageResult, load_run, run_folder
+from mixerscope.results import RunResult, Runs, StageResult, load_run, run_folder
 from mixerscope.runnable import check_runnable
 from mixerscope.signals import refuse_signals
 from mixerscope.spec import RunSpec, id_of, parse, read_by, stage_identity
@@ -77,7 +77,7 @@ def run_cohort(
     fresh: bool = False,
     wait: bool = True,
     locks: Locks | None = None,
-) -> list[RunResult]:
+) -> Runs:
     """The finished runs of specs that can be stacked, in their order; what is missing is made, for all at once.
 
     Each run gets the folder it would get alone. Without `keep_weights` the weights are dropped once all stages are
@@ -101,7 +101,7 @@ def run_cohort(
                 _Making(left, Path(root), tell, machine, held).make(fresh, keep_weights)
             for spec in wanted:
                 run_folder(spec, Path(root)).settle(Weights, keep_weights)
-    return [load_run(path, stages=spec) for path, spec in ((run_folder(s, Path(root)).path, s) for s in specs)]
+    return Runs(load_run(run_folder(spec, Path(root)).path, stages=spec) for spec in specs)
 
 
 def is_finished(spec: RunSpec, root: Path) -> bool:

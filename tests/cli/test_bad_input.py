@@ -111,7 +111,7 @@ def test_unknown_names_on_the_command_line(refused):
 
 def test_unknown_commands_and_options(refused):
     assert "did you mean 'report' or 'reproduce'?" in refused("reprot")
-    assert "known: spec" in refused("new", "thing")
+    assert "known: mixer, spec, stage, task" in refused("new", "thing")
     assert "--seed" in refused("sample", "ar", "--sede", "3")
     assert '"mixers"' in refused("ls", "mixer")
     assert "--n = 0" in refused("sample", "ar", "--n", "0")

@@ -59,7 +59,7 @@ def test_the_examples_of_the_help_texts_are_understood(cli, tmp_path):
     for verb in ("ls", "show", "sample", "new"):
         words = VERBS[verb][2].split()[1:]
         assert cli(*words)[0] == 0
-    assert (tmp_path / "mamba.json").is_file()
+    assert (tmp_path / "my-mixer" / "pyproject.toml").is_file()
 
 
 def test_no_words_and_version(cli):

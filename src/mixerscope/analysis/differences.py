@@ -1,6 +1,6 @@
 """Whether two models differ: paired differences with an interval, over documents or over seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any, Literal
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mixerscope.analysis.seeds import MIN_SEEDS, too_few
 from mixerscope.analysis.stats import likelihood_difference, proportion_difference, ratio_difference, seeds_difference
+from mixerscope.artifacts.base import Frames
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.errors import UserError
 
@@ -37,8 +38,8 @@ class Numbers:
         return self.top.double().mean().item() / below if below else float("nan")
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Frames):
     """The difference between two models, or between two lists of seeds."""
 
     what: str
@@ -69,6 +70,13 @@ class Comparison:
         said += f"; difference {found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
         end = "noise: the interval holds zero" if self.noise else "more than noise: the interval does not hold zero"
         return "; ".join(filter(None, [said, end, self.note]))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row."""
+        said = {"what": self.what, self.names[0]: self.a, self.names[1]: self.b}
+        found = self.difference
+        told = {"difference": found.value, "low": found.low, "high": found.high} if found else {"difference": None}
+        yield {**said, **told, "n": self.n, "paired_by": self.paired_by, "noise": self.noise, "note": self.note}
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

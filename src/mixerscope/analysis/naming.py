@@ -17,10 +17,11 @@ from mixerscope.analysis.proofs import TAKES
 from mixerscope.analysis.quantiles import at_least
 from mixerscope.analysis.rules import NO_NAME, UNPROVEN
 from mixerscope.artifacts.verdicts import Test, Verdict
+from mixerscope.showing import Shown
 
 
-@dataclass(frozen=True)
-class FalseNames:
+@dataclass(frozen=True, repr=False)
+class FalseNames(Shown):
     """What chance may have put among the names of some verdicts."""
 
     verdicts: int

@@ -1,7 +1,7 @@
 """What several seeds say together. A seed is one model: its documents are no further evidence about other seeds."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from math import isfinite
@@ -9,6 +9,7 @@ from typing import Any
 
 from mixerscope.analysis.quantiles import exact_interval
 from mixerscope.analysis.stats import seeds_estimate
+from mixerscope.artifacts.base import Frames
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.artifacts.verdicts import Verdict
 from mixerscope.errors import UserError
@@ -22,8 +23,8 @@ Way = tuple[str, tuple[str, ...], tuple[int, ...]]
 """What is compared: the mechanism, its route, and the block of each of its steps."""
 
 
-@dataclass(frozen=True)
-class OverSeeds:
+@dataclass(frozen=True, repr=False)
+class OverSeeds(Frames):
     """The verdicts, or shares, of models that differ in their seed alone."""
 
     seeds: int
@@ -54,6 +55,10 @@ class OverSeeds:
         elif self.value is not None:
             said.append(f"share {self.value:.2f}")
         return "; ".join([*said, *([self.note] if self.note else [])])
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per mechanism, the commonest first."""
+        return ({"mechanism": name, "seeds": count, "of": self.seeds} for name, count in self.mechanisms.items())
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

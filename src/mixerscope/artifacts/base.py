@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from pydantic import TypeAdapter, ValidationError
 
 from mixerscope.errors import CorruptFile, UserError
+from mixerscope.showing import Shown, counted
 
 if TYPE_CHECKING:
     import polars
@@ -56,12 +57,6 @@ def _adapter(cls: type) -> TypeAdapter[Any]:
     return TypeAdapter(cls)
 
 
-class Table(Protocol):
-    """Anything with rows: one column a fact."""
-
-    def rows(self) -> Iterator[dict[str, Any]]: ...
-
-
 def tables_of(artifact: Any) -> dict[str, Iterator[dict[str, Any]]]:
     """The tables of an artifact by name; the first is called like its file. One without rows has none."""
     if not callable(getattr(artifact, "rows", None)):
@@ -70,14 +65,26 @@ def tables_of(artifact: Any) -> dict[str, Iterator[dict[str, Any]]]:
     return {artifact.file.partition(".")[0]: artifact.rows(), **more}
 
 
-class Frames:
-    """Rows as a data frame, for those who have the library."""
+class Frames(Shown):
+    """What has rows: shown as a table, and a data frame for those who have the library."""
 
-    def to_polars(self: Table) -> "polars.DataFrame":
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One column a fact."""
+        raise NotImplementedError(f"{type(self).__name__} has no `rows`")
+
+    def sentence(self) -> str:
+        """One line for people."""
+        return counted(sum(1 for _ in self.rows()), "row")
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The rows that a notebook shows."""
+        return self.rows()
+
+    def to_polars(self) -> "polars.DataFrame":
         """The table as a polars frame."""
         return _library("polars").DataFrame(list(self.rows()), infer_schema_length=None)
 
-    def to_pandas(self: Table) -> Any:
+    def to_pandas(self) -> Any:
         """The table as a pandas frame."""
         return _library("pandas").DataFrame(list(self.rows()))
 

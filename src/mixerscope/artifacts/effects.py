@@ -151,7 +151,7 @@ class Documents:
     correct: Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EffectTable(Frames):
     """A patching grid: per cell its means with intervals, and where judging needs them the documents one by one."""
 
@@ -168,10 +168,30 @@ class EffectTable(Frames):
     documents: Documents
     facts: Facts = field(repr=False)
 
-    def __repr__(self) -> str:
+    def sentence(self) -> str:
+        """One line for people."""
         slots = ", ".join(self.slots)
         sites, n = len({cell.site for cell in self.cells}), self.facts.documents
-        return f"<EffectTable: {len(self.cells)} cells at {sites} sites, {slots} corrupted, {n} documents>"
+        return f"{len(self.cells)} cells at {sites} sites, {slots} corrupted, {n} documents"
+
+    def shaded(self) -> tuple[str, ...]:
+        """The columns of shares."""
+        return self.facts.roles
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The share that each role restores between the blocks, for a notebook; why it is none where there is none."""
+        for slot in self.slots:
+            for site in self.facts.boundaries or dict.fromkeys(cell.site for cell in self.cells):
+                found = {role: self._shown(Cell(slot, "restore", site, role)) for role in self.facts.roles}
+                if any(value is not None for value in found.values()):
+                    yield {"restored": site, "corrupted": slot, **found}
+
+    def _shown(self, cell: Cell) -> float | str | None:
+        if cell not in self.index:
+            return None
+        found = self.estimate(cell, SHARE)
+        status = self.statuses[self.index[cell]]
+        return found.value if found else status if status != "measured" else "no gap"
 
     @property
     def slots(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
+from mixerscope.showing import counted
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,17 @@ class EmergencePoint:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Emergence(Frames, JsonArtifact):
     """Shares at the block boundaries during training."""
 
     file: ClassVar[str] = "emergence.json"
     points: tuple[EmergencePoint, ...]
+
+    def sentence(self) -> str:
+        """One line for people."""
+        steps = sorted({point.step for point in self.points})
+        return f"{counted(len(steps), 'look')} into training{f', steps {steps[0]} to {steps[-1]}' if steps else ''}"
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per step, slot, site and role."""

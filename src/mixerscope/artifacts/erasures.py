@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
+from mixerscope.showing import counted
 
 LEAST_READ, MOST_LEFT = 0.05, 0.02
 """Above chance: what a probe must read for there to be something to erase, and the most it may read afterwards."""
@@ -52,7 +53,7 @@ class Ablated:
     damage: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Erasures(Frames, JsonArtifact):
     """Damage beside what a refit still reads, by site and method."""
 
@@ -72,6 +73,12 @@ class Erasures(Frames, JsonArtifact):
         """Whether the damage says something about the label: it could be read before, and a fresh probe reads nothing
         after."""
         return one.before > self.chance + LEAST_READ and one.residual <= self.chance + MOST_LEFT
+
+    def sentence(self) -> str:
+        """One line for people."""
+        sites = len({one.site for one in self.erased})
+        said = f"{counted(len(self.erased), 'erasure')} of the {self.label} at {counted(sites, 'site')}"
+        return f"{said}, accuracy without one {self.clean[0]:.3f}" if self.clean else said
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per site, method and length."""

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
 from mixerscope.artifacts.estimate import Estimate
+from mixerscope.showing import counted
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Interchanged:
     """Share of answers that follow, so many inputs later, from 0 on."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Interchanges(Frames, JsonArtifact):
     """Carried, or recomputed: what later answers do when the state in the middle is another one."""
 
@@ -45,6 +46,18 @@ class Interchanges(Frames, JsonArtifact):
     def cell(self, place: str, how: str) -> Interchanged | None:
         """What was found for one way of writing."""
         return next((one for one in self.cells if (one.place, one.how) == (place, how)), None)
+
+    def sentence(self) -> str:
+        """One line for people."""
+        ways = counted(len(self.cells), "way")
+        return (
+            f"{ways} of writing another state after input {self.position}, {counted(self.pairs, 'pair')} of documents"
+        )
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The rows that a notebook shows."""
+        for one in self.cells:
+            yield {"place": one.place, "how": one.how, "now": one.now, "later": one.later, "kept": one.kept}
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per place, way of writing, and how much later."""

@@ -28,7 +28,7 @@ class AtLength:
     """Accuracy after each input; None where no document asks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Lengths(Frames, JsonArtifact):
     """Accuracy by length and position."""
 
@@ -38,6 +38,16 @@ class Lengths(Frames, JsonArtifact):
     def at(self, times: int) -> AtLength | None:
         """What was found in documents so many times as long as those of training."""
         return next((found for found in self.lengths if found.times == times), None)
+
+    def sentence(self) -> str:
+        """One line for people."""
+        return "; ".join(f"length {found.length}: accuracy {found.accuracy}" for found in self.lengths) or "no lengths"
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The rows that a notebook shows."""
+        for found in self.lengths:
+            said = {name: getattr(found, name) for name in ("accuracy", "last", "whole", "guessing")}
+            yield {"length": found.length, "times": found.times, **said}
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per length and position, and one per length over all positions."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
+from mixerscope.showing import counted
 
 KINDS = ("accuracy", "readability", "shuffled", "control", "untrained", "logistic", "penalty")
 """Of numbers that are kept for every label and site."""
@@ -30,7 +31,7 @@ class ProbedLabel:
     """Vectors."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Probes(Frames, JsonArtifact):
     """Balanced accuracies of linear probes: a row for each label, a column for each site."""
 
@@ -58,6 +59,11 @@ class Probes(Frames, JsonArtifact):
             if (found.name, found.positions) == (label, positions):
                 return [self.readability[row][self.sites.index(site)] for site in self.boundaries]
         return None
+
+    def sentence(self) -> str:
+        """One line for people."""
+        names = ", ".join(dict.fromkeys(label.name for label in self.labels))
+        return f"{names} at {counted(len(self.sites), 'site')}"
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per label and site."""

@@ -14,6 +14,7 @@ import safetensors.numpy
 
 from mixerscope.artifacts.base import Frames
 from mixerscope.errors import CorruptFile
+from mixerscope.showing import counted
 
 if TYPE_CHECKING:  # tables of many runs are made without torch, which takes longer to import than they take to read
     from torch import Tensor
@@ -92,7 +93,7 @@ class Variant:
     """Why this model cannot take them, where it cannot."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Proof(Frames):
     """Routes, counterfactuals and other documents that a model was tried with."""
 
@@ -101,6 +102,17 @@ class Proof(Frames):
     followed: tuple[Followed, ...] = ()
     variants: tuple[Variant, ...] = ()
     asked: tuple[Asked, ...] = ()
+
+    def shaded(self) -> tuple[str, ...]:
+        """The column of shares."""
+        return ("share",)
+
+    def sentence(self) -> str:
+        """One line for people."""
+        tried = [f"{route.slot}: {' → '.join(route.carriers)}" for route in self.routes]
+        told = f" ({', '.join(tried[:4])}{', ...' if len(tried) > 4 else ''})" if tried else ""
+        said = f"{counted(len(tried), 'route')} tried{told}"
+        return f"{said}, {counted(len(self.followed), 'counterfactual')}, {counted(len(self.variants), 'other size')}"
 
     def route(self, slot: str, carriers: tuple[str, ...], on: str = USUAL) -> TestedRoute | None:
         """The one that was tried, if it was."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
+from mixerscope.showing import counted
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class WithoutTaps:
     """1 where what is left is guessing; None where the model knows too little to lose."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recoveries(Frames, JsonArtifact):
     """By boundary and position, and of short convolutions."""
 
@@ -49,6 +50,11 @@ class Recoveries(Frames, JsonArtifact):
 
     def cell(self, site: str, position: int | None) -> Recovered | None:
         return next((one for one in self.cells if (one.site, one.position) == (site, position)), None)
+
+    def sentence(self) -> str:
+        """One line for people."""
+        changed = f"input {self.position} changed in {counted(self.pairs, 'document')}"
+        return f"{counted(len(self.cells), 'place')} put back, {changed}, accuracy unchanged {self.clean:.3f}"
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per site and position."""

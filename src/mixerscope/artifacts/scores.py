@@ -8,7 +8,7 @@ from mixerscope.artifacts.base import Frames, JsonArtifact
 from mixerscope.artifacts.estimate import Estimate
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scores(Frames, JsonArtifact):
     """Estimates by `original.accuracy`, `corrupted.key.likelihood` and the like; nothing was edited for them."""
 
@@ -22,6 +22,10 @@ class Scores(Frames, JsonArtifact):
     @property
     def likelihood(self) -> Estimate:
         return self.estimates["original.likelihood"]
+
+    def sentence(self) -> str:
+        """One line for people."""
+        return f"accuracy {self.accuracy}, likelihood {self.likelihood}, {self.accuracy.n} documents"
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per kind of document and metric."""

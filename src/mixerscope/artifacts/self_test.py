@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
+from mixerscope.showing import counted
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class SiteTest:
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SelfTest(Frames, JsonArtifact):
     """The checks of all sites that a grid edits."""
 
@@ -45,6 +46,14 @@ class SelfTest(Frames, JsonArtifact):
     sites: tuple[SiteTest, ...]
     documents: int
     tolerance: float
+
+    def sentence(self) -> str:
+        """One line for people."""
+        failed = [one.site for one in self.sites if one.failure(self.tolerance) is not None]
+        dead = sum(one.dead for one in self.sites)
+        said = f"{counted(len(self.sites), 'site')} on {counted(self.documents, 'document')}"
+        outcome = f"failed: {', '.join(failed)}" if failed else "all passed"
+        return f"{said}, {outcome}{f', {dead} unused' if dead else ''}"
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per site."""

@@ -4,16 +4,22 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from mixerscope.artifacts.base import JsonArtifact
+from mixerscope.showing import Shown
 
 
-@dataclass(frozen=True)
-class StageRecord(JsonArtifact):
+@dataclass(frozen=True, repr=False)
+class StageRecord(Shown, JsonArtifact):
     """Which stage a folder holds, with which settings. Its id is the hash of `identity`."""
 
     file: ClassVar[str] = "stage.json"
     identity: dict[str, Any]
     settings: dict[str, Any]
     """In full, every default written out."""
+
+    def sentence(self) -> str:
+        """One line for people."""
+        said = ", ".join(f"{name}={value!r}" for name, value in self.identity["settings"].items())
+        return f"{self.name} with {said}" if said else self.name
 
     @property
     def name(self) -> str:

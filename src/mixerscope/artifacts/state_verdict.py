@@ -19,7 +19,7 @@ class StateTest:
     high: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StateVerdict(Frames, JsonArtifact):
     """`carried`: held and moved forward. `recomputed`: worked out from the inputs at each position. `length-specific`:
     by position. `not learned`, or `undetermined`."""
@@ -40,3 +40,7 @@ class StateVerdict(Frames, JsonArtifact):
     def more_tables(self) -> dict[str, Iterator[dict[str, Any]]]:
         tests = ({"test": t.name, "value": t.value, "low": t.low, "high": t.high} for t in self.tests)
         return {"state_tests": tests}
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The rows that a notebook shows: the tests."""
+        return self.more_tables()["state_tests"]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
 from mixerscope.errors import CorruptFile
+from mixerscope.showing import Shown, counted
 
 if TYPE_CHECKING:  # listing runs reads JSON only and should not wait for torch
     from torch import Tensor
@@ -13,8 +14,8 @@ if TYPE_CHECKING:  # listing runs reads JSON only and should not wait for torch
 Outcome = Literal["finished", "reached", "diverged"]
 
 
-@dataclass(frozen=True)
-class Record(JsonArtifact):
+@dataclass(frozen=True, repr=False)
+class Record(Shown, JsonArtifact):
     """Which training a folder holds. Its id is the hash of `identity`, which anyone can check without any code."""
 
     file: ClassVar[str] = "spec.json"
@@ -22,6 +23,11 @@ class Record(JsonArtifact):
     """What tells this training from any other: names, revisions, settings that are not the default, outside code."""
     spec: dict[str, Any]
     """The training in full, every default written out."""
+
+    def sentence(self) -> str:
+        """One line for people."""
+        model, train = self.spec["model"], self.spec["train"]
+        return f"{model['architecture']} d={model['width']} on {self.spec['task']['name']}, {train['steps']} steps"
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,18 @@ class Evaluation:
     likelihood: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Curve(Frames, JsonArtifact):
     """The learning curve."""
 
     file: ClassVar[str] = "curve.json"
     points: tuple[Evaluation, ...]
+
+    def sentence(self) -> str:
+        """One line for people."""
+        if self.last is None:
+            return "never evaluated"
+        return f"{counted(len(self.points), 'evaluation')}, accuracy {self.last.accuracy:.3f} at step {self.last.step}"
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per evaluation."""
@@ -64,8 +76,8 @@ class Curve(Frames, JsonArtifact):
         return self.points[-1] if self.points else None
 
 
-@dataclass(frozen=True)
-class Provenance(JsonArtifact):
+@dataclass(frozen=True, repr=False)
+class Provenance(Shown, JsonArtifact):
     """What made a result: versions, code, machine, documents. It depends on this run and its stack alone."""
 
     file: ClassVar[str] = "provenance.json"
@@ -90,13 +102,33 @@ class Provenance(JsonArtifact):
     code: dict[str, dict[str, str]] = field(default_factory=dict)
     """Components from outside: source hash, or distribution and version."""
 
+    def sentence(self) -> str:
+        """One line for people."""
+        versions = ", ".join(
+            f"{name} {self.packages[name]}" for name in ("mixerscope", "torch") if name in self.packages
+        )
+        return f"{versions} on {self.device}, {self.precision}, {counted(self.stack, 'model')} at once"
 
-@dataclass(frozen=True)
-class Weights:
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The rows that a notebook shows."""
+        return ({"what": name, "value": value} for name, value in vars(self).items())
+
+
+@dataclass(frozen=True, repr=False)
+class Weights(Shown):
     """The parameters and buffers of a trained model, by name."""
 
     file: ClassVar[str] = "weights.safetensors"
     tensors: Mapping[str, "Tensor"]
+
+    def sentence(self) -> str:
+        """One line for people."""
+        numbers = sum(tensor.numel() for tensor in self.tensors.values())
+        return f"{counted(len(self.tensors), 'tensor')}, {counted(numbers, 'number')}"
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The rows that a notebook shows."""
+        return ({"name": name, "shape": list(tensor.shape)} for name, tensor in self.tensors.items())
 
     def to_bytes(self) -> bytes:
         import safetensors.torch

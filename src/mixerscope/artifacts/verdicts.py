@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
-from mixerscope.artifacts.estimate import Estimate
+from mixerscope.artifacts.estimate import Estimate, as_columns
 from mixerscope.errors import UnknownName
 
 
@@ -60,8 +60,8 @@ class Test:
         return (self.value.low - self.needed) / (1 - self.needed)
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Frames):
     """What was found. `mechanism` is a name that passed every test, or says why there is none."""
 
     mechanism: str
@@ -109,6 +109,14 @@ class Verdict:
     def __repr__(self) -> str:
         return f"<Verdict of {self.slot}: {self.sentence()}>"
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per test, in the order they were asked."""
+        for test in self.tests:
+            asked = as_columns("value", test.value)
+            n = test.value.n if test.value else None
+            said = {"test": test.name, "passed": test.passed, **asked, "n": n, "needed": test.needed}
+            yield {**said, "about": test.about}
+
     @property
     def steps(self) -> list[tuple[str, RouteMove | None]]:
         """The route as drawn: each place, with the move that leaves it. Places inside a block are among them."""
@@ -117,7 +125,7 @@ class Verdict:
         return [*((move.source, move) for move in self.moves), (self.moves[-1].target, None)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdicts(Frames, JsonArtifact):
     """One for each slot that was corrupted and patched, the first being the one that headlines speak of."""
 
@@ -139,6 +147,10 @@ class Verdicts(Frames, JsonArtifact):
     def by_slot(self) -> dict[str, Verdict]:
         return {verdict.slot: verdict for verdict in self.verdicts}
 
+    def sentence(self) -> str:
+        """One line for people."""
+        return "; ".join(f"{verdict.slot}: {verdict.mechanism}" for verdict in self.verdicts) or "none"
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per slot."""
         for verdict in self.verdicts:
@@ -147,9 +159,9 @@ class Verdicts(Frames, JsonArtifact):
                 "mechanism": verdict.mechanism,
                 "route": " → ".join(verdict.route),
                 "moves": "; ".join(map(str, verdict.moves)),
-                **_columns("share", verdict.share),
-                **_columns("gap", verdict.gap),
-                **_columns("accuracy", verdict.accuracy),
+                **as_columns("share", verdict.share),
+                **as_columns("gap", verdict.gap),
+                **as_columns("accuracy", verdict.accuracy),
                 "guessing": verdict.guessing,
                 "weakest_test": verdict.weakest.name if verdict.weakest else None,
                 "published": verdict.published,
@@ -162,20 +174,4 @@ class Verdicts(Frames, JsonArtifact):
     def tests(self) -> Iterator[dict[str, Any]]:
         """A row per slot and test."""
         for verdict in self.verdicts:
-            for test in verdict.tests:
-                yield {
-                    "slot": verdict.slot,
-                    "test": test.name,
-                    "passed": test.passed,
-                    **_columns("value", test.value),
-                    "n": None if test.value is None else test.value.n,
-                    "needed": test.needed,
-                    "about": test.about,
-                }
-
-
-def _columns(name: str, estimate: Estimate | None) -> dict[str, float | None]:
-    ends = ("low", "high") if name == "value" else (f"{name}_low", f"{name}_high")
-    if estimate is None:
-        return dict.fromkeys((name, *ends))
-    return dict(zip((name, *ends), (estimate.value, estimate.low, estimate.high), strict=True))
+            yield from ({"slot": verdict.slot, **row} for row in verdict.rows())

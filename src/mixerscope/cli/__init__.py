@@ -33,7 +33,11 @@ VERBS = {
         "Documents of a task, with the roles of their tokens.",
         "mixerscope sample ar --n 2 --set num_pairs=4",
     ),
-    "new": ("new:new", "Write a spec file to start from.", "mixerscope new spec --arch mamba mamba.json"),
+    "new": (
+        "new:new",
+        "Write something to start from: a spec file, or a package with a mixer, a task or a stage.",
+        "mixerscope new mixer my-mixer",
+    ),
     "run": (
         "run:run",
         "Train one model, intervene on it and name its mechanism.",

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from mixerscope.cli.console import results
+from mixerscope.cli.skeleton import Kind, write_skeleton
 from mixerscope.errors import CannotWrite, UserError
 
-new = App(name="new", help="Write a spec file to start from.", result_action="return_value")
+new = App(name="new", help="Write something to start from: a spec file, or a package.", result_action="return_value")
 
 
 @new.command(name="spec")
@@ -51,4 +52,56 @@ def new_spec(
     except CannotWrite as error:
         raise UserError(str(error)) from error
     results().print(f"wrote {path}; `mixerscope run {path}` runs it", markup=False, soft_wrap=True)
+    return 0
+
+
+@new.command(name="mixer")
+def new_mixer(name: str, /, *, out: Path = Path()) -> int:
+    """Write a package with a mixer, its entry point and a test that passes. Example: mixerscope new mixer my-mixer
+
+    Parameters
+    ----------
+    name
+        Of the package and its folder, which must not exist yet.
+    out
+        Where the folder goes.
+    """
+    return _new_package("mixer", name, out)
+
+
+@new.command(name="task")
+def new_task(name: str, /, *, out: Path = Path()) -> int:
+    """Write a package with a task, its entry point and a test that passes. Example: mixerscope new task my-task
+
+    Parameters
+    ----------
+    name
+        Of the package and its folder, which must not exist yet.
+    out
+        Where the folder goes.
+    """
+    return _new_package("task", name, out)
+
+
+@new.command(name="stage")
+def new_stage(name: str, /, *, out: Path = Path()) -> int:
+    """Write a package with a stage, its entry point and a test that passes. Example: mixerscope new stage my-stage
+
+    Parameters
+    ----------
+    name
+        Of the package and its folder, which must not exist yet.
+    out
+        Where the folder goes.
+    """
+    return _new_package("stage", name, out)
+
+
+def _new_package(kind: Kind, name: str, out: Path) -> int:
+    folder = write_skeleton(kind, name, out)
+    known = f"{name}/{name.replace('-', '_')}"
+    tried = f"mixerscope check {known}" if kind != "stage" else "mixerscope ls stages"
+    said = [f"wrote {folder}, a package with a {kind}; next:", f"  pip install -e '{folder}[test]'"]
+    said += [f"  pytest {folder}/tests", f"  {tried}"]
+    results().print("\n".join(said), markup=False, soft_wrap=True)
     return 0

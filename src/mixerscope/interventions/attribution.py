@@ -6,12 +6,14 @@ linear between the two (a saturated softmax above all), so the estimate comes wi
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from mixerscope.artifacts.base import Frames
 from mixerscope.artifacts.effects import SWAP, Cell
 from mixerscope.errors import UserError
 from mixerscope.interventions.batching import device_of
@@ -22,6 +24,7 @@ from mixerscope.interventions.plan import check_plan, plan_grid
 from mixerscope.interventions.resume import pick
 from mixerscope.interventions.states import is_state
 from mixerscope.model import Model
+from mixerscope.showing import counted
 from mixerscope.sites import Tap, edit
 from mixerscope.training.objective import answer_likelihood
 
@@ -38,11 +41,21 @@ class ApproximationError:
     """None where either side is the same for every cell."""
 
 
-@dataclass(frozen=True)
-class Attribution:
+@dataclass(frozen=True, repr=False)
+class Attribution(Frames):
     """Per cell: [n] estimated change of the answer's likelihood, edited minus unedited."""
 
     cells: Mapping[Cell, Tensor]
+
+    def sentence(self) -> str:
+        """One line for people."""
+        return f"{counted(len(self.cells), 'cell')}, estimated from gradients"
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per cell, with its mean over documents."""
+        for cell, change in self.cells.items():
+            where = {"slot": cell.slot, "direction": cell.direction, "site": cell.site, "role": cell.role}
+            yield {**where, "edit": cell.edit, "change": change.double().mean().item(), "n": len(change)}
 
     def error_against(self, grid: Grid) -> ApproximationError:
         """The error on the cells that an exact grid measured too."""

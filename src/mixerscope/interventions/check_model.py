@@ -7,11 +7,13 @@ that one block hands to the next, and the parts of a block must be all that move
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from mixerscope.artifacts.base import Frames
 from mixerscope.artifacts.effects import place_of
 from mixerscope.errors import UserError
 from mixerscope.interventions.adapt import Adapted
@@ -20,6 +22,7 @@ from mixerscope.interventions.cache import evaluating
 from mixerscope.interventions.resume import pick, swap
 from mixerscope.interventions.selftest import TOLERANCE, Tester, noise_for, tolerance_for
 from mixerscope.interventions.subjects import Foreign, relative_difference
+from mixerscope.showing import counted
 from mixerscope.sites import edit, record
 from mixerscope.tasks import Batch
 
@@ -35,8 +38,8 @@ class Checked:
         return f"pass  {self.what}" if self.failure is None else f"FAIL  {self.what}: {self.failure}"
 
 
-@dataclass(frozen=True)
-class ModelCheck:
+@dataclass(frozen=True, repr=False)
+class ModelCheck(Frames):
     """What `check_model` found; print it to read it."""
 
     sites: tuple[Checked, ...]
@@ -51,6 +54,16 @@ class ModelCheck:
 
     def failures(self) -> dict[str, str]:
         return {f.what: f.failure for f in (*self.sites, *self.others) if f.failure is not None}
+
+    def sentence(self) -> str:
+        """One line for people."""
+        failed = self.failures()
+        outcome = f"{len(failed)} failed: {', '.join(failed)}" if failed else "all passed"
+        return f"{counted(len(self.sites), 'site')} and {len(self.others)} other checks, {outcome}"
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per check."""
+        return (asdict(finding) for finding in (*self.sites, *self.others))
 
     def __str__(self) -> str:
         return "\n".join(str(finding) for finding in (*self.sites, *self.others))

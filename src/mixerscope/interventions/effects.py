@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from mixerscope.artifacts.effects import METRICS
+from mixerscope.showing import Shown
 from mixerscope.tasks import UNSCORED
 from mixerscope.training.objective import answer_correct
 
 
-@dataclass(frozen=True)
-class Effects:
+@dataclass(frozen=True, repr=False)
+class Effects(Shown):
     """[n] each, [n, q] where several reads are kept together, or [..., n, q] of several runs."""
 
     likelihood: Tensor
@@ -26,6 +27,12 @@ class Effects:
     """Its logit minus that of the counterfactual's answer; see `counterfactual_or_runner_up`."""
     kl: Tensor
     """KL(unedited run || this run) over the vocabulary, in nats; zero for the unedited run itself."""
+
+    def sentence(self) -> str:
+        """One line for people."""
+        likelihood, accuracy = self.likelihood.double().mean(), self.accuracy.double().mean()
+        size = " x ".join(map(str, self.likelihood.shape))
+        return f"mean likelihood {likelihood:.3f}, accuracy {accuracy:.3f}, {size} numbers each"
 
     @staticmethod
     def of(

@@ -1,13 +1,15 @@
 """The intervention grid: every cell of a plan, measured, for one model or for K of one shape at once."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
 
-from mixerscope.artifacts.effects import ORIGINAL, Cell, CellStatus, against, corrupted
+from mixerscope.artifacts.base import Frames
+from mixerscope.artifacts.effects import ORIGINAL, Cell, CellStatus, EffectTable, against, corrupted
 from mixerscope.artifacts.self_test import SelfTest
 from mixerscope.errors import SelfTestFailed, UnknownName, UserError
 from mixerscope.interventions.adapt import Adapted
@@ -25,10 +27,11 @@ from mixerscope.interventions.selftest import self_tests
 from mixerscope.machine import keep_freed_memory
 from mixerscope.model import Model
 from mixerscope.progress import Cancelled, Stop
+from mixerscope.showing import Shown
 
 
-@dataclass(frozen=True)
-class Measured:
+@dataclass(frozen=True, repr=False)
+class Measured(Shown):
     """What became of a cell.
 
     `measured`: run, itself or, as `reason` then says, at another site where it is the same edit.
@@ -40,9 +43,13 @@ class Measured:
     status: CellStatus = "measured"
     reason: str = ""
 
+    def sentence(self) -> str:
+        """One line for people."""
+        return f"{self.status}{f' ({self.reason})' if self.reason else ''}, {self.effects.sentence()}"
 
-@dataclass(frozen=True)
-class Grid:
+
+@dataclass(frozen=True, repr=False)
+class Grid(Frames):
     """The outcome of a plan: per cell and document, beside the unedited runs. Effects are [n], or [n, q] where the
     pairs say that several reads are measured; `reading` gives one of those."""
 
@@ -72,9 +79,29 @@ class Grid:
             self.self_test,
         )
 
-    def __repr__(self) -> str:
+    def sentence(self) -> str:
+        """One line for people."""
         sites, slots = len({cell.site for cell in self.cells}), ", ".join(self.pairs.patched)
-        return f"<Grid: {len(self.cells)} cells at {sites} sites, {slots} corrupted, {len(self.pairs)} documents>"
+        return f"{len(self.cells)} cells at {sites} sites, {slots} corrupted, {len(self.pairs)} documents"
+
+    @cached_property
+    def table(self) -> EffectTable:
+        """All cells with their means and intervals; `effect_table` knows the model too, which judging needs."""
+        from mixerscope.interventions.table import table_of  # it makes tables of grids
+
+        return table_of(self)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row per cell and metric, as of its `effect_table`."""
+        return self.table.rows()
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The rows that a notebook shows."""
+        return self.table.shown()
+
+    def shaded(self) -> tuple[str, ...]:
+        """The columns of shares."""
+        return self.table.shaded()
 
 
 AnyKey = TypeVar("AnyKey")

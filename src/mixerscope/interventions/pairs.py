@@ -15,6 +15,7 @@ from mixerscope.artifacts.effects import JOINT, Mechanism
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.reads import ANSWER, OF_COUNTERFACTUAL, SCORED, Reads
 from mixerscope.randomness import stream
+from mixerscope.showing import Shown, counted
 from mixerscope.spec import Spec
 from mixerscope.tasks import UNSCORED, Batch, Symbols, Task
 from mixerscope.tasks.base import ROLE_NAME, Split
@@ -66,8 +67,8 @@ def each_once(named: tuple[str, ...]) -> tuple[str, ...]:
     return named
 
 
-@dataclass(frozen=True)
-class Pairs:
+@dataclass(frozen=True, repr=False)
+class Pairs(Shown):
     """Documents, with one query each unless reads ask for more, and for each slot the same documents with the token at
     that slot changed."""
 
@@ -85,6 +86,19 @@ class Pairs:
     """The task of the documents, where they are one's."""
     data_seed: int = 0
     """With which they were drawn."""
+
+    def sentence(self) -> str:
+        """One line for people."""
+        of = "" if self.task is None else f" of {self.task!r}"
+        return f"{counted(len(self), 'document')}{of}, corrupted at {', '.join(self.corrupted)}"
+
+    def shown(self) -> Iterator[dict[str, str]]:
+        """The rows that a notebook shows."""
+        named = str if self.task is None else self.task.symbol
+        for at in range(min(len(self), 3)):
+            for name, batch in {"original": self.original, **self.corrupted}.items():
+                said = name if batch is self.original else f"{name} corrupted"
+                yield {"document": str(at), "": said, "tokens": " ".join(named(t) for t in batch.tokens[at].tolist())}
 
     @cached_property
     def reads(self) -> Reads:

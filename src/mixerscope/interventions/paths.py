@@ -7,13 +7,15 @@ read there.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mixerscope.artifacts.effects import DIRECTIONS, Direction
+from mixerscope.artifacts.base import Frames
+from mixerscope.artifacts.effects import DIRECTIONS, SHARE, Direction
 from mixerscope.artifacts.self_test import SelfTest
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.batching import device_of
@@ -25,6 +27,7 @@ from mixerscope.interventions.plan import editable_sites
 from mixerscope.interventions.resume import pick, split_site, swap
 from mixerscope.interventions.selftest import self_test
 from mixerscope.model import Model
+from mixerscope.showing import counted
 from mixerscope.sites import Tap, edit, named_sites, record
 
 NOT_REACHED = "the edit of the sender does not reach the receiver"
@@ -43,8 +46,8 @@ class Edge:
     receiver_role: str
 
 
-@dataclass(frozen=True)
-class PathGrid:
+@dataclass(frozen=True, repr=False)
+class PathGrid(Frames):
     """The outcome of some edges: per edge and document, beside the unedited runs."""
 
     pairs: Pairs
@@ -52,6 +55,20 @@ class PathGrid:
     corrupted: Mapping[str, Effects]
     edges: Mapping[Edge, Measured]
     self_test: SelfTest
+
+    def sentence(self) -> str:
+        """One line for people."""
+        return f"{counted(len(self.edges), 'edge')}, {counted(len(self.pairs), 'document')}"
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row per edge and metric."""
+        from mixerscope.interventions.table import edge_rows  # it makes tables of grids
+
+        return edge_rows(self)
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The rows that a notebook shows."""
+        return (row for row in self.rows() if row["metric"] == SHARE)
 
 
 def patch_paths(model: Model, pairs: Pairs, edges: Iterable[Edge], batch_documents: int = 64) -> PathGrid:

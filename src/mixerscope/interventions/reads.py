@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.errors import UserError
+from mixerscope.showing import Shown, counted
 from mixerscope.tasks import UNSCORED, Batch
 
 ANSWER = "answer"
@@ -18,8 +19,8 @@ OF_COUNTERFACTUAL = "counterfactual:"
 """`counterfactual:value` asks, where the answer is read, for the one that corrupting the value makes true."""
 
 
-@dataclass(frozen=True)
-class Reads:
+@dataclass(frozen=True, repr=False)
+class Reads(Shown):
     """q positions of every document at which logits are read, each with a name."""
 
     names: tuple[str, ...]
@@ -30,6 +31,10 @@ class Reads:
     others: Mapping[str, Tensor] = field(default_factory=dict)
     """By slot: [n, q] what they are compared with, the answer that the corrupted document has there; `UNSCORED` where
     it has none."""
+
+    def sentence(self) -> str:
+        """One line for people."""
+        return f"{', '.join(self.names)} in {counted(len(self.targets), 'document')}"
 
     def __post_init__(self) -> None:
         shape = (len(self.targets), len(self.names))

@@ -51,15 +51,15 @@ def estimates(metric: str, values: Tensor) -> list[Estimate]:
     return ESTIMATES.get(metric, mean_estimates)(values)
 
 
-def facts_of(model: Model | Adapted, pairs: Pairs) -> Facts:
-    """What judging must know of the documents and the model beside the numbers."""
+def facts_of(model: Model | Adapted | None, pairs: Pairs) -> Facts:
+    """What judging must know of the documents and the model beside the numbers; without a model, of the documents."""
     read = pairs.reads.positions[:, 0]
     return Facts(
         documents=len(pairs),
         roles=tuple(distinct_roles(pairs)),
         read=tuple(role for role, at in pairs.original.roles.items() if torch.equal(at, read)),
-        boundaries=tuple(boundary_sites(model)),
-        blocks=parts_of(model),
+        boundaries=() if model is None else tuple(boundary_sites(model)),
+        blocks=() if model is None else parts_of(model),
         mechanisms=pairs.mechanisms,
         together=pairs.together,
         first_read=pairs.reads.names[0],
@@ -71,6 +71,11 @@ def facts_of(model: Model | Adapted, pairs: Pairs) -> Facts:
 def effect_table(grid: Grid, model: Model | Adapted) -> EffectTable:
     """All cells with their means and intervals, and the documents one by one where judging looks. Of several reads, a
     cell each."""
+    return table_of(grid, model)
+
+
+def table_of(grid: Grid, model: Model | Adapted | None = None) -> EffectTable:
+    """The same without the model, which nobody can judge: rows for those who look."""
     facts = facts_of(model, grid.pairs)
     rows, looked_at = _Rows(), set(facts.sites)
     cells: dict[Cell, Measured] = {}

@@ -1,13 +1,14 @@
 """Heat maps: the share that each site and role restores, or breaks. One frame serves all models of a kind."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import altair as alt
 
+from mixerscope.artifacts import Verdict
+from mixerscope.artifacts.effects import Facts
 from mixerscope.report.charts import Chart
-from mixerscope.report.data import ModelResult
 from mixerscope.report.grids import MARKS, UNDEFINED
 
 CELL_WIDTH, NARROW, CELL_HEIGHT = 44, 38, 28
@@ -24,7 +25,20 @@ INK = {"strong_ink": "#ffffff", "weak_ink": "#1c2430", "edge": "#b9c1cc", "alarm
 RAMP = ("#f1f4f9", "#9cc3e6", "#2f7fc1", "#0b3f78")
 
 
-def heat_map(model: ModelResult, slot: str, sites: dict[str, str]) -> dict[str, Any]:
+class Mapped(Protocol):
+    """What a heat map is drawn of: a run as the page has it, or a table alone."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def facts(self) -> Facts | None: ...
+    @property
+    def shares(self) -> Mapping[str, list[dict[str, Any]]]: ...
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]: ...
+
+
+def heat_map(model: Mapped, slot: str, sites: dict[str, str]) -> dict[str, Any]:
     """Share restored (above) and broken (below) at the given sites (site to row label), by role; as Vega-Lite JSON."""
     roles = roles_shown(model, slot, sites)
     shown = [row for row in model.shares.get(slot, ()) if row["site"] in sites and row["role"] in roles]
@@ -35,7 +49,7 @@ def heat_map(model: ModelResult, slot: str, sites: dict[str, str]) -> dict[str, 
     }
 
 
-def roles_shown(model: ModelResult, slot: str, sites: dict[str, str]) -> list[str]:
+def roles_shown(model: Mapped, slot: str, sites: dict[str, str]) -> list[str]:
     """The columns: roles that were edited at all of these sites, and places that a verdict names there."""
     edited: dict[str, set[str]] = {}
     for row in model.shares.get(slot, ()):
@@ -122,7 +136,7 @@ def _panel(direction: str, roles: list[str], rows: list[str]) -> Chart:
     return chart
 
 
-def heat_map_text(model: ModelResult, slot: str, sites: dict[str, str]) -> str:
+def heat_map_text(model: Mapped, slot: str, sites: dict[str, str]) -> str:
     """The heat map in words, for those who do not see it."""
     roles = roles_shown(model, slot, sites)
     found: dict[str, list[str]] = {site: [] for site in sites}
@@ -133,7 +147,7 @@ def heat_map_text(model: ModelResult, slot: str, sites: dict[str, str]) -> str:
     return f"Share restored in {model.label}, {slot} corrupted. {'; '.join(parts)}."
 
 
-def boundary_rows(model: ModelResult, slot: str) -> dict[str, str]:
+def boundary_rows(model: Mapped, slot: str) -> dict[str, str]:
     """The block boundaries of a model, first to last, and what to call them."""
     boundaries = model.facts.boundaries if model.facts else ()
     rows = {site: f"after block {i - 1}" if i else "input" for i, site in enumerate(boundaries)}
@@ -141,6 +155,6 @@ def boundary_rows(model: ModelResult, slot: str) -> dict[str, str]:
     return {site: label for site, label in rows.items() if site in edited}
 
 
-def all_rows(model: ModelResult, slot: str) -> dict[str, str]:
+def all_rows(model: Mapped, slot: str) -> dict[str, str]:
     """Every site that was edited, in the order of the forward pass, under its own name."""
     return {row["site"]: row["site"] for row in model.shares.get(slot, ())}

@@ -11,6 +11,7 @@ import polars as pl
 from mixerscope.artifacts import Estimate, Verdict
 from mixerscope.report.data import ModelResult, TaskGroup
 from mixerscope.spec import canonical_json
+from mixerscope.spec.labels import plain
 
 
 def summary_rows(groups: Sequence[TaskGroup]) -> list[dict[str, Any]]:
@@ -76,7 +77,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
             settings = {field: setting for field, setting in value.items() if field != "name"}
             flat["task_settings"] = canonical_json(settings)
         elif name == "differs":
-            flat |= {path: _cell(setting) for path, setting in value.items()}
+            flat |= {path: plain(setting) for path, setting in value.items()}
         elif name == "route":
             flat["route"] = " → ".join(value)
         elif name == "moves":
@@ -85,10 +86,6 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
         else:
             flat[name] = value
     return flat
-
-
-def _cell(value: Any) -> Any:
-    return canonical_json(value) if isinstance(value, list | dict) else value
 
 
 def _frame(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:

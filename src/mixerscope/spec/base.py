@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -38,6 +39,13 @@ class Spec(BaseModel):
         size = isinstance(value, int | float) and not isinstance(value, bool) and not _takes(kind, float)
         if size and not bounded and not key.endswith("seed") and abs(value) > cls.size_limit:
             raise ValueError(f"{key} should be at most {cls.size_limit:,}, got {value:.3g}")
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What differs from the defaults: all that a reader wants, and all that is needed to make it again."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if field.is_required() or value != field.get_default(call_default_factory=True):
+                yield name, value
 
     def changed(self, **fields: Any) -> Any:
         """A copy with some fields changed, validated anew; a field that is a spec itself takes a spec."""

@@ -77,6 +77,11 @@ def label(architecture: str, settings: Mapping[str, Any]) -> str:
     return " ".join([architecture, *(f"{names[path]}={_said(value)}" for path, value in settings.items())])
 
 
+def plain(value: Any) -> Any:
+    """A setting as one cell of a table."""
+    return canonical_json(value) if isinstance(value, list | dict) else value
+
+
 def _short(paths: Iterable[str]) -> dict[str, str]:
     paths = list(paths)
     ends = [path.rpartition(".")[2] for path in paths]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mixerscope.artifacts import Scores, Verdicts
-from mixerscope.results import RunResult, load_run, run_folder
+from mixerscope.results import RunResult, Runs, load_run, run_folder
 from mixerscope.runs import is_finished
 from mixerscope.spec import RunSpec, id_of
 from mixerscope.spec.labels import columns
@@ -18,7 +18,7 @@ OWN_COLUMNS = ("seed", "train.lr")
 """Settings that the table of best runs has columns for anyway."""
 
 
-def best_runs(results: Iterable[RunResult]) -> list[RunResult]:
+def best_runs(results: Iterable[RunResult]) -> Runs:
     """Per training without its learning rate, in order: the run with the highest accuracy on dev documents.
 
     Ties go to the likelihood there and then to the lower rate. Whether a model could be patched does not matter here.
@@ -28,12 +28,12 @@ def best_runs(results: Iterable[RunResult]) -> list[RunResult]:
     for result in results:
         if result.status.outcome != "diverged":
             tuned.setdefault(_without_rate(result), []).append(result)
-    return [max(candidates, key=_merit) for candidates in tuned.values()]
+    return Runs(max(candidates, key=_merit) for candidates in tuned.values())
 
 
-def finished_runs(runs: Iterable[RunSpec], root: Path) -> list[RunResult]:
+def finished_runs(runs: Iterable[RunSpec], root: Path) -> Runs:
     """Those of the runs that have been made with all their stages, in order."""
-    return [load_run(run_folder(run, root).path, stages=run) for run in runs if is_finished(run, root)]
+    return Runs(load_run(run_folder(run, root).path, stages=run) for run in runs if is_finished(run, root))
 
 
 def _without_rate(result: RunResult) -> str:

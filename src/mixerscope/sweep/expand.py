@@ -2,19 +2,20 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import field_validator
 
 from mixerscope.errors import UserError
+from mixerscope.showing import Shown, counted
 from mixerscope.spec import RunSpec, Spec, parse, with_settings
 
 MOST_RUNS = 10_000
 """Of a sweep, unless one says that more are meant."""
 
 
-class Sweep(Spec):
+class Sweep(Shown, Spec):
     """Every combination of the values in `vary`, each set in `base`."""
 
     base: dict[str, Any]
@@ -36,6 +37,15 @@ class Sweep(Spec):
             if not values:
                 raise ValueError(f"{path} has no values to vary over")
         return vary
+
+    def sentence(self) -> str:
+        """One line for people."""
+        paths = ", ".join(f"{path} ({len(values)})" for path, values in self.vary.items())
+        return f"{counted(self.size, 'run')}{f', {paths}' if paths else ''}"
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The rows that a notebook shows."""
+        return ({"varies": path, "values": values} for path, values in self.vary.items())
 
     @property
     def size(self) -> int:

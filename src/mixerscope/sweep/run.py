@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mixerscope.errors import CorruptFile, MixerscopeError
 from mixerscope.machine import CPU, Machine
-from mixerscope.results import RunResult
+from mixerscope.results import Runs
 from mixerscope.spec import RunSpec
 from mixerscope.sweep.best import finished_runs
 from mixerscope.sweep.execute import execute
@@ -21,7 +21,7 @@ def run_sweep(
     machine: Machine = CPU,
     keep_weights: bool = False,
     stop_after: float | None = None,
-) -> list[RunResult]:
+) -> Runs:
     """The finished runs of a sweep below `root`, in order: what is there is loaded, what is missing is made.
 
     Runs that differ in seed, learning rate or weight decay alone are trained as one stack. How far it is, is told on

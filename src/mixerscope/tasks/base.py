@@ -13,6 +13,7 @@ from torch import Tensor
 from mixerscope.artifacts.effects import Mechanism
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.randomness import stream
+from mixerscope.showing import Shown, counted
 from mixerscope.spec.base import Spec
 
 UNSCORED = -100
@@ -40,8 +41,8 @@ Symbols = Literal["query-class", "slot-class"]
 SYMBOLS = get_args(Symbols)
 
 
-@dataclass(frozen=True)
-class Batch:
+@dataclass(frozen=True, repr=False)
+class Batch(Shown):
     """Documents as tensors. `targets[i, t]` is what the logits at position t of document i should predict."""
 
     tokens: Tensor
@@ -52,6 +53,11 @@ class Batch:
     """Name to [n] positions: where in each document the key, the value, the query, ... stand."""
     labels: Mapping[str, Tensor] = field(default_factory=dict)
     """Name to [n] facts about each document, for grouping results; [n, t] where each token has its own."""
+
+    def sentence(self) -> str:
+        """One line for people."""
+        size = f"{counted(len(self), 'document')} of {counted(self.tokens.shape[1], 'token')}"
+        return f"{size}; {', '.join(self.roles) or 'no roles'}"
 
     def __len__(self) -> int:
         return self.tokens.shape[0]

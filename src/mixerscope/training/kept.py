@@ -1,17 +1,18 @@
 """Where the training of a cohort stands between two steps, and the same as a header and tensors, to be written down."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from mixerscope.artifacts.training import Evaluation, Outcome
+from mixerscope.showing import Shown
 from mixerscope.spec import RunSpec
 
 
-@dataclass
-class Member:
+@dataclass(repr=False)
+class Member(Shown):
     """One model of a cohort: where it started and what became of it."""
 
     spec: RunSpec
@@ -29,6 +30,16 @@ class Member:
     """Members of its stack at the start: the cohort, or a part of it where that did not fit."""
     stack_steps: int = 0
     """Of the member's stack: more than its own where it left early."""
+
+    def sentence(self) -> str:
+        """One line for people."""
+        model = f"{self.spec.model.architecture} d={self.spec.model.width} seed={self.spec.seed}"
+        accuracy = f", accuracy {self.history[-1].accuracy:.3f}" if self.history else ""
+        return f"{model}, {self.outcome or 'in training'} after {self.steps} steps{accuracy}"
+
+    def shown(self) -> Iterator[dict[str, Any]]:
+        """The rows that a notebook shows."""
+        return (asdict(point) for point in self.history)
 
 
 PLAIN = ("outcome", "steps", "data_sha256", "build_seconds", "train_seconds", "stack_size", "stack_steps")

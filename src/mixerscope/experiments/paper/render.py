@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import altair as alt
 import polars as pl
 
 from mixerscope.errors import UserError
@@ -139,6 +140,22 @@ def draw(name: str, results: Results | None) -> dict[str, Any]:
     return configured(figure_module(name).draw(results, _printed(name, results)))
 
 
+def paper_figure(name: str, folder: str | Path) -> alt.TopLevelMixin:
+    """A figure of the paper (`fig3`, `fig4a`, ...) as an altair chart, from what `mixerscope reproduce` keeps in
+    `folder`."""
+    figure = load_figure(name)
+    results = load_results(Path(folder)) if figure.parts else None
+    _refuse_nothing(figure, Path(folder), results)
+    return alt.Chart.from_dict(draw(name, results))
+
+
+def _refuse_nothing(figure: Figure, root: Path, results: Results | None) -> None:
+    if figure.parts and results is not None and missing(figure, results) == "everything":
+        raise UserError(
+            f"there are no runs of {figure.name} below {root}; `mixerscope reproduce {figure.name}` makes them"
+        )
+
+
 def _printed(name: str, results: Results | None) -> dict[CellKey, float]:
     """What was published; nothing beside a toy."""
     return {} if results is not None and results.choice.toy else published_cells(load_figure(name))
@@ -150,8 +167,7 @@ def write_figure(name: str, root: Path, results: Results | None = None) -> Path:
     if results is None and figure.parts:
         results = load_results(root)
     folder = root / name
-    if figure.parts and results is not None and missing(figure, results) == "everything":
-        raise UserError(f"there are no runs of {name} below {root}; `mixerscope reproduce {name}` makes them")
+    _refuse_nothing(figure, root, results)
     make_folder(folder)
     spec = draw(name, results)
     for ending in ("svg", "png"):
