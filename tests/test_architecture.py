@@ -12,6 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "mixerscope"
 # Each room may import from rooms with a lower number, and from itself.
 ROOMS = {
     "errors": 0,
+    "cache": 0,
     "registry": 0,
     "code": 0,
     "loading": 0,
@@ -38,6 +39,7 @@ ROOMS = {
     "stages": 7,
     "results": 8,
     "runnable": 8,
+    "listing": 9,
     "checkpoints": 9,
     "runs": 10,
     "comparisons": 10,
@@ -54,7 +56,8 @@ ROOMS = {
 }
 ABOVE_ALL = {"cli", "__main__"}
 """Rooms that may use what people use."""
-WITHOUT_TORCH = {"errors", "registry", "code", "loading", "values", "spec", "progress", "signals", "showing", "store"}
+WITHOUT_TORCH = {"errors", "cache", "registry", "code", "loading", "values", "spec", "progress", "signals"}
+WITHOUT_TORCH |= {"showing", "store"}
 COMPUTE_PATH = {"spec", "randomness", "sites", "tasks", "mixers", "model", "training", "interventions", "analysis"}
 COMPUTE_PATH |= {
     "artifacts",

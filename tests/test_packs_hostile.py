@@ -14,12 +14,13 @@ import pytest
 
 from mixerscope.cli import main
 from mixerscope.errors import CorruptFile, MixerscopeError, UserError
+from mixerscope.listing import listed_runs
 from mixerscope.packs import finished_ids, unpack, write_pack
 from mixerscope.packs.filter import restored
 from mixerscope.packs.index import MOST_BYTES, MOST_FILE_BYTES
 from mixerscope.results import RunResult, load_run
 from mixerscope.runs import run_cohort
-from mixerscope.store import Seal, find_all_runs, sha256_of
+from mixerscope.store import Seal, sha256_of
 from tests.conftest import tiny_spec
 
 Members = dict[str, bytes]
@@ -332,7 +333,7 @@ def test_stopped_half_way_no_half_run_is_found(packed, results, tmp_path, monkey
             assert len(list(seal.parent.glob(f"*/{Seal.file}"))) == 2, "the run's own seal comes last"
     assert steps > 30
     damaged: list[str] = []
-    assert {folder.seal().id for folder in find_all_runs(home, damaged)} == {result.run_id for result in results}
+    assert {run.id for run in listed_runs(home, damaged).values()} == {result.run_id for result in results}
     assert damaged == []
 
 

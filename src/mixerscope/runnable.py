@@ -5,18 +5,28 @@ import os
 import torch
 
 from mixerscope.errors import UserError
-from mixerscope.model import build_model, state_size
-from mixerscope.randomness import stream
+from mixerscope.model import Model, build_model, parameter_count, state_size
+from mixerscope.randomness import construction, stream
 from mixerscope.registry import MIXERS
 from mixerscope.spec import RunSpec, training_identity
 
 TOKEN_BYTES, WEIGHT_BYTES = 8, 4
 
 
+LARGE = 2**28
+"""Bytes of weights: a model with more is not made only to see that it can be, unless a mixer is from outside."""
+
+
 def _first_look(spec: RunSpec) -> None:
     """Builds the model; one with a mixer from outside is tried on two documents as well."""
-    model = build_model(spec.model, spec.task.vocab_size, spec.seed)
     outside = [layer.mixer for layer in spec.model.layer_specs() if MIXERS.code(layer.mixer) is not None]
+    if not outside:
+        with torch.device("meta"), construction(spec.seed):  # of which only the shapes are made
+            size = parameter_count(Model(spec.model, spec.task.vocab_size)) * WEIGHT_BYTES
+        _refuse_size("the model", size)
+        if size > LARGE:
+            return
+    model = build_model(spec.model, spec.task.vocab_size, spec.seed)
     if not outside:
         return
     batch = spec.task.single_query().sample(2, stream(spec.data_seed, "check"), "dev")
@@ -27,13 +37,13 @@ def _first_look(spec: RunSpec) -> None:
             changed = batch.tokens.clone()
             changed[:, -1] = batch.tokens[:, 0]
             leaks = not torch.equal(model(changed)[:, :-1], logits[:, :-1])
-        size = state_size(model, batch.tokens.shape[1])
+        state = state_size(model, batch.tokens.shape[1])
     except Exception as error:  # whatever a person's mixer raises is theirs to mend
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"{outside[0]} fails on two documents: {reason}{more}") from error
     if logits.shape[:2] != batch.tokens.shape:
         raise UserError(f"{outside[0]} gives outputs of another shape than its inputs{more}")
-    if not isinstance(size, int):
+    if not isinstance(state, int):
         raise UserError(f"{outside[0]} has no `state_size(length)` that gives a whole number{more}")
     if leaks:
         raise UserError(f"{outside[0]} is not causal: changing the last token moves outputs before it{more}")
@@ -48,13 +58,16 @@ def check_sizes(spec: RunSpec) -> None:
         "train.batch_size": train.batch_size * task.max_length * model.width * WEIGHT_BYTES,
         "model.width": (task.vocab_size + model.layers * model.width) * model.width * WEIGHT_BYTES,
     }
-    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name, size in sizes.items():
-        if size > here:
-            raise UserError(
-                f"{name} is too large for this machine: it takes more than {size / 2**30:,.0f} GiB, of"
-                f" {here / 2**30:,.0f}"
-            )
+        _refuse_size(name, size)
+
+
+def _refuse_size(name: str, size: int) -> None:
+    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > here:
+        raise UserError(
+            f"{name} is too large for this machine: it takes more than {size / 2**30:,.0f} GiB, of {here / 2**30:,.0f}"
+        )
 
 
 def check_runnable(spec: RunSpec) -> None:

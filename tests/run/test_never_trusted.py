@@ -105,9 +105,9 @@ def test_a_copy_counts_once(finished, tmp_path):
     copied(finished, tmp_path)
     (tmp_path / "more").mkdir()
     copied(finished, tmp_path / "more")
-    from mixerscope.store import find_all_runs
+    from mixerscope.listing import listed_runs
 
-    assert len(find_all_runs(tmp_path, [])) == 1
+    assert len(listed_runs(tmp_path, [])) == 1
 
 
 def test_what_we_did_not_write_is_neither_sealed_nor_deleted_nor_overwritten(finished, tmp_path):

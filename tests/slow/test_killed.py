@@ -1,7 +1,13 @@
-"""kill -9 at random moments, of one run and of a sweep that watches its training: the bytes of an undisturbed one."""
+"""kill -9 at random moments, of one run and of a sweep, which both watch their training: the bytes of undisturbed ones.
+
+Moments are drawn evenly over the time that an undisturbed call takes, from a seed that is fixed; where they fall in the
+work is up to the machine. A call that comes to its end before its kill starts over in a new folder, so that every kill
+that counts hit a process at work.
+"""
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -42,16 +48,19 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path: Path, verb
     started = time.monotonic()
     subprocess.run([*command, str(tmp_path / "calm")], check=True, capture_output=True)
     seconds = time.monotonic() - started
-    expected, root, killed = tree(tmp_path / "calm"), tmp_path / "killed", 0
-    for moment in range(MOMENTS):
+    expected, root, killed, tries = tree(tmp_path / "calm"), tmp_path / "killed", 0, 0
+    moments = random.Random(18)
+    while killed < MOMENTS:
         process = subprocess.Popen([*command, str(root)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(seconds * ((moment * 0.618) % 1.0))
+        time.sleep(seconds * moments.random())
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             killed += 1
-        elif tree(root) == expected:  # it came to its end between two kills: from the start again
-            root = tmp_path / f"killed-{moment}"
         process.wait()
+        tries += 1
+        assert tries <= 5 * MOMENTS, "the run is too short for this test to mean anything"
+        if process.returncode == 0:
+            assert tree(root) == expected
+            root = tmp_path / f"killed-{tries}"
     subprocess.run([*command, str(root)], check=True, capture_output=True)
-    assert killed >= MOMENTS // 4, "most kills came after the end: the run is too short for this test to mean anything"
     assert tree(root) == expected

@@ -16,6 +16,12 @@ class StageRecord(Shown, JsonArtifact):
     settings: dict[str, Any]
     """In full, every default written out."""
 
+    def __post_init__(self) -> None:
+        needs = self.identity.get("needs", {})
+        named = isinstance(self.identity.get("stage"), str) and isinstance(self.identity.get("settings"), dict)
+        if not named or not isinstance(needs, dict) or not all(isinstance(id, str) for id in needs.values()):
+            raise ValueError("it names no stage")
+
     def sentence(self) -> str:
         """One line for people."""
         said = ", ".join(f"{name}={value!r}" for name, value in self.identity["settings"].items())

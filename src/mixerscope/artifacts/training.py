@@ -24,6 +24,12 @@ class Record(Shown, JsonArtifact):
     spec: dict[str, Any]
     """The training in full, every default written out."""
 
+    def __post_init__(self) -> None:
+        for part, name in (("task", "name"), ("model", "architecture")):
+            found = self.spec.get(part)
+            if not isinstance(found, dict) or not isinstance(found.get(name), str):
+                raise ValueError("it describes no training")
+
     def sentence(self) -> str:
         """One line for people."""
         model, train = self.spec["model"], self.spec["train"]

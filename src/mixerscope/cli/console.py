@@ -2,8 +2,10 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import IO, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -50,3 +52,14 @@ def remarks() -> Console:
 def plain_table(*columns: str) -> Table:
     """A table without lines, which reads well in a pipe too."""
     return _SafeTable(*columns, box=None, padding=(0, 2, 0, 0), show_header=any(columns))
+
+
+def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A long table, of which nothing is cut or wrapped: one line a row, in a fraction of the time of a `Table`."""
+    lines = [columns, *(tuple(map(printable, row)) for row in rows)]
+    lines = [tuple(cell.replace("\n", " ").replace("\t", " ") for cell in line) for line in lines]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True))
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+    sys.stdout.flush()

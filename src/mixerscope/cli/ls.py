@@ -1,18 +1,14 @@
 """`mixerscope ls`: names, without importing what they stand for."""
 
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rich.table import Table
-from rich.text import Text
 
-from mixerscope.cli.console import plain_table, results
-from mixerscope.errors import CorruptFile, UserError
+from mixerscope.cli.console import plain_table, print_rows, results
+from mixerscope.errors import CorruptFile
 from mixerscope.registry import MIXERS, OBJECTIVES, STAGES, TASKS, Entry, architecture_entries
-
-if TYPE_CHECKING:
-    from mixerscope.artifacts import Verdicts
-    from mixerscope.results import RunResult
 
 Kind = Literal["mixers", "architectures", "tasks", "stages", "objectives", "runs"]
 LISTINGS = {
@@ -53,39 +49,20 @@ def _names_table(kind: str, entries: list[Entry]) -> Table:
 
 def _list_runs(root: Path) -> int:
     """Reads JSON only: nothing here waits for torch."""
-    from mixerscope.artifacts import Verdicts
-    from mixerscope.results import load_run
+    from mixerscope.listing import listed_runs
     from mixerscope.spec.labels import labels
-    from mixerscope.store import find_all_runs
 
-    table = plain_table("run", "model", "task", "outcome", "mechanism")
     damaged: list[str] = []
-    listed: list[tuple[RunResult, str]] = []
-    for folder in find_all_runs(root, damaged):
-        try:
-            result = load_run(folder.path)
-            verdicts = result.find(Verdicts)
-            mechanism = result.reason if verdicts is None else _mechanisms(verdicts)
-            listed.append((result, f"{result.status.outcome}\t{mechanism}\t{result.training['task']['name']}"))
-        except (CorruptFile, UserError) as error:
-            damaged.append(str(error))
-    names = labels([result.training for result, _ in listed], always=("model.width",))
-    names = [
-        name if names.count(name) == 1 else f"{name} {result.run_id}"
-        for name, (result, _) in zip(names, listed, strict=True)
+    found = listed_runs(root, damaged)
+    names = labels([run.training for run in found.values()], always=("model.width",))
+    alike = Counter(names)
+    names = [name if alike[name] == 1 else f"{name} {run.id}" for name, run in zip(names, found.values(), strict=True)]
+    rows = [
+        (str(path), name, str(run.training["task"]["name"]), run.outcome, run.mechanism)
+        for (path, run), name in zip(found.items(), names, strict=True)
     ]
-    for (result, facts), name in zip(listed, names, strict=True):
-        outcome, mechanism, task = facts.split("\t")
-        table.add_row(*(Text(text) for text in (str(result.folder.path), name, task, outcome, mechanism)))
-    if listed:
-        results().print(table)
+    if rows:
+        print_rows(("run", "model", "task", "outcome", "mechanism"), rows)
     if damaged:
         raise CorruptFile("; ".join(damaged))
     return 0
-
-
-def _mechanisms(verdicts: "Verdicts") -> str:
-    """The mechanism, or one for each slot where several were corrupted."""
-    if len(verdicts) == 1:
-        return verdicts.verdicts[0].mechanism
-    return ", ".join(f"{verdict.slot}: {verdict.mechanism}" for verdict in verdicts)

@@ -10,7 +10,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from mixerscope.kernels.cache import cache_folder
+from mixerscope.cache import cache_folder
 
 
 def recall(label: str) -> str | None:

@@ -1,13 +1,10 @@
-"""Where this package keeps what it found out or compiled on this machine: the user's cache directory."""
+"""One place for what Triton compiles."""
 
 import os
 from contextlib import suppress
 from pathlib import Path
 
-
-def cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(root) / "mixerscope"
+from mixerscope.cache import cache_folder
 
 
 def one_triton_cache() -> None:

@@ -15,7 +15,7 @@ from mixerscope.packs.index import FILTERED, PLAIN, Index, PackedRun, check_size
 from mixerscope.results import RunResult
 from mixerscope.spec import parse
 from mixerscope.spec.labels import labels
-from mixerscope.store import Seal, SealedFolder, claim, make_folder, sha256_of, write_bytes
+from mixerscope.store import Seal, SealedFolder, claim, make_folder, own_name, sha256_of, write_bytes
 
 if TYPE_CHECKING:
     from mixerscope.artifacts.proof import Proof
@@ -55,7 +55,7 @@ class _Run:
 
     @property
     def folder(self) -> str:
-        return self.result.folder.path.resolve().name
+        return own_name(self.result.folder.path)
 
 
 def claim_pack(path: Path) -> None:

@@ -38,7 +38,7 @@ class Spec(BaseModel):
             raise ValueError(f"{key} should be a number, not {str(value).lower()}")
         size = isinstance(value, int | float) and not isinstance(value, bool) and not _takes(kind, float)
         if size and not bounded and not key.endswith("seed") and abs(value) > cls.size_limit:
-            raise ValueError(f"{key} should be at most {cls.size_limit:,}, got {value:.3g}")
+            raise ValueError(f"{key} should be at most {cls.size_limit:,}, got {_roughly(value)}")
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """What differs from the defaults: all that a reader wants, and all that is needed to make it again."""
@@ -56,6 +56,13 @@ class Spec(BaseModel):
                     f" in what is there, as in spec.changed({name}=spec.{name}.changed(...))"
                 )
         return type(self).model_validate({**{name: getattr(self, name) for name in type(self).model_fields}, **fields})
+
+
+def _roughly(value: float) -> str:
+    try:
+        return f"{value:.3g}"
+    except OverflowError:  # an integer that no float comes near
+        return f"about 10 to the {len(str(abs(value))) - 1}" if abs(value) < 10**4000 else "far more"
 
 
 def _takes(kind: Any, sort: type) -> bool:

@@ -18,7 +18,7 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings as `train.lr` and the like; a list is one setting."""
     found: dict[str, Any] = {}
     for key, value in data.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, dict) and value:
             found |= flat(value, f"{prefix}{key}.")
         else:
             found[f"{prefix}{key}"] = value
@@ -27,13 +27,17 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def varying(trainings: Sequence[Mapping[str, Any]], leave_out: Iterable[str] = ()) -> list[dict[str, Any]]:
     """Per training (as `RunSpec.training` gives it): the settings in which those of its architecture differ."""
+    return _varying([training["model"]["architecture"] for training in trainings], [*map(flat, trainings)], leave_out)
+
+
+def _varying(
+    names: Sequence[str], facts: Sequence[Mapping[str, Any]], leave_out: Iterable[str]
+) -> list[dict[str, Any]]:
     left = (*IMPLIED, *leave_out)
-    facts = [{k: v for k, v in flat(training).items() if not _is_in(k, left)} for training in trainings]
-    names = [training["model"]["architecture"] for training in trainings]
     differing: dict[str, list[str]] = {}
     for name in set(names):
         peers = [fact for other, fact in zip(names, facts, strict=True) if other == name]
-        paths = _ordered(path for fact in peers for path in fact)
+        paths = _ordered(p for p in dict.fromkeys(path for fact in peers for path in fact) if not _is_in(p, left))
         differing[name] = [path for path in paths if _differs(path, peers)]
     return [{path: fact.get(path) for path in differing[name]} for name, fact in zip(names, facts, strict=True)]
 
@@ -52,12 +56,12 @@ def labels(
     trainings: Sequence[Mapping[str, Any]], always: Iterable[str] = (), leave_out: Iterable[str] = ()
 ) -> list[str]:
     """A name for each training: its architecture, what tells it from the others of that architecture, and `always`."""
-    always = list(always)
+    always, facts = list(always), [*map(flat, trainings)]
+    names = [training["model"]["architecture"] for training in trainings]
     found: list[str] = []
-    for training, differs in zip(trainings, varying(trainings, leave_out), strict=True):
-        facts = flat(training)
-        told = {path: facts.get(path) for path in _ordered([*always, *differs])}
-        found.append(label(training["model"]["architecture"], told))
+    for name, fact, differs in zip(names, facts, _varying(names, facts, leave_out), strict=True):
+        told = {path: fact.get(path) for path in _ordered([*always, *differs])}
+        found.append(label(name, told))
     return found
 
 

@@ -2,7 +2,8 @@
 and how to set one."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from mixerscope.errors import UnknownName, UserError
@@ -52,11 +53,14 @@ def with_settings(data: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[
     return result
 
 
-def _fields(cls: type[Spec], prefix: str) -> Iterator[str]:
+@cache
+def _fields(cls: type[Spec], prefix: str) -> tuple[str, ...]:
+    found: list[str] = []
     for name, field in cls.model_fields.items():
-        yield prefix + name
+        found.append(prefix + name)
         if isinstance(field.annotation, type) and issubclass(field.annotation, Spec):
-            yield from _fields(field.annotation, f"{prefix}{name}.")
+            found += _fields(field.annotation, f"{prefix}{name}.")
+    return tuple(found)
 
 
 def _option_names(architecture: str) -> list[str]:

@@ -41,8 +41,10 @@ def _load_task(value: Any) -> Any:
             raise ValueError(f"a task needs a 'name' that is text, got {value.get('name')!r}")
         cls = TASKS.load(value["name"])
         fields = {key: field for key, field in value.items() if key not in ("name", "preset")}
+        if not isinstance(preset := value.get("preset", ""), str):
+            raise ValueError(f"a task's 'preset' is a name, got {preset!r:.200}")
         if "preset" in value:
-            fields = {**cls.preset_fields(value["preset"]), **fields}
+            fields = {**cls.preset_fields(preset), **fields}
         return cls.model_validate(fields)
     if not isinstance(value, Spec):
         raise ValueError(f"a task is a name or an object with a 'name', got {value!r}")

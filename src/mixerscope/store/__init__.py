@@ -12,7 +12,7 @@ from mixerscope.store.files import (
     write_bytes,
     write_json,
 )
-from mixerscope.store.folder import RunFolder, Seal, SealedFolder, StageFolder, find_all_runs, find_runs
+from mixerscope.store.folder import RunFolder, Seal, SealedFolder, StageFolder, find_runs, own_name
 from mixerscope.store.locks import Locks, holders, locked
 
 __all__ = [
@@ -24,11 +24,11 @@ __all__ = [
     "StageFolder",
     "append_jsonl",
     "claim",
-    "find_all_runs",
     "find_runs",
     "holders",
     "locked",
     "make_folder",
+    "own_name",
     "read_json",
     "read_jsonl",
     "replacing",

@@ -51,6 +51,11 @@ WRITING = ".writing.json"
 """While a folder is being made: the names it will hold, so that what a kill leaves behind is known to be ours."""
 
 
+def own_name(path: Path) -> str:
+    """The name that a folder itself has, whatever a path calls it."""
+    return path.resolve().name if path.name in ("", "..") or path.is_symlink() else path.name
+
+
 class SealedFolder:
     """A folder whose files are known by their hashes."""
 
@@ -61,6 +66,7 @@ class SealedFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._sealed: tuple[tuple[int, int, int], Seal] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}>"
@@ -71,29 +77,32 @@ class SealedFolder:
 
     def seal(self) -> Seal:
         """What the folder says it holds; refused where its name says otherwise."""
+        path = self.path / Seal.file
         try:
-            found = Seal.from_bytes(read_bounded(self.path / Seal.file))
+            now = path.stat()
+            # A seal is asked for with every file that is read, and is read again where it is another than before.
+            if self._sealed is not None and self._sealed[0] == (now.st_ino, now.st_mtime_ns, now.st_size):
+                return self._sealed[1]
+            found = Seal.from_bytes(read_bounded(path))
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(f"{self.path} holds no finished run") from None
         except OSError as error:
-            raise CorruptFile(f"{self.path / Seal.file} cannot be read: {error.strerror}") from error
+            raise CorruptFile(f"{path} cannot be read: {error.strerror}") from error
         except CorruptFile as error:
-            raise CorruptFile(f"{self.path / Seal.file}: {error}") from error
+            raise CorruptFile(f"{path}: {error}") from error
         if found.kind != self.kind:
             raise CorruptFile(f"{self.path} holds a {found.kind}, where a {self.kind} was expected")
-        if not _is_called(self.path, found.id):
+        if own_name(self.path).rpartition("-")[2] != found.id:
             raise CorruptFile(f"{self.path} is misnamed: its seal says that it holds {found.id}; give it its name back")
-        if not self._belongs_to(found.run):
+        if found.run != self.run_id:
             raise CorruptFile(f"{self.path} belongs to the run {found.run or 'of no name'}, not to the one it lies in")
+        self._sealed = (now.st_ino, now.st_mtime_ns, now.st_size), found
         return found
 
     @property
     def run_id(self) -> str:
         """Of a stage: the id of the run in whose folder it lies."""
         return ""
-
-    def _belongs_to(self, run: str) -> bool:
-        return run == self.run_id
 
     def check_free(self, names: Iterable[str]) -> set[str]:
         """Refuses a folder that cannot be written to, or in which files of others have these names; gives ours."""
@@ -223,7 +232,7 @@ class SealedFolder:
             record = self.record.from_bytes((self.path / self.record.file).read_bytes())
         except (OSError, CorruptFile):
             return set()
-        if id_of(record.identity) != self.path.resolve().name.rpartition("-")[2]:
+        if id_of(record.identity) != own_name(self.path).rpartition("-")[2]:
             return set()
         return {path.name for path in self.path.iterdir() if path.suffix in (".json", ".safetensors")}
 
@@ -243,10 +252,8 @@ class StageFolder(SealedFolder):
 
     @property
     def run_id(self) -> str:
-        return self.path.resolve().parent.name.rpartition("-")[2]
-
-    def _belongs_to(self, run: str) -> bool:
-        return _is_called(self.path.parent, run)
+        folder = self.path.resolve() if self.path.is_symlink() else self.path
+        return own_name(folder.parent).rpartition("-")[2]
 
     def verify(self) -> None:
         super().verify()
@@ -276,12 +283,6 @@ class RunFolder(SealedFolder):
             stage.verify()
 
 
-def _is_called(folder: Path, id: str) -> bool:
-    """Whether a folder's name ends with an id. What it is a link to, or `.`, is looked at where the name says nothing:
-    that takes ten times as long."""
-    return folder.name.rpartition("-")[2] == id or folder.resolve().name.rpartition("-")[2] == id
-
-
 def find_runs(root: Path, damaged: list[str] | None = None) -> list[RunFolder]:
     """The finished trainings in a folder, itself or one level below, by name; a copy of one counts once.
 
@@ -292,20 +293,6 @@ def find_runs(root: Path, damaged: list[str] | None = None) -> list[RunFolder]:
     folders = (RunFolder(path) for path in [root, *sorted(root.iterdir())] if path.is_dir())
     found = _each_once(folders, damaged)
     return found if found or damaged else _none(root)
-
-
-def find_all_runs(root: Path, damaged: list[str]) -> list[RunFolder]:
-    """The same at any depth; what is wrong with folders that are not what they seem is added to `damaged`."""
-    if not root.is_dir():
-        raise UserError(f"{root} is not a folder; `ls runs --out DIR` looks elsewhere")
-    seals = [seal for seal in sorted(root.rglob(Seal.file)) if not _is_hidden(seal.relative_to(root))]
-    folders = (RunFolder(seal.parent) for seal in seals)
-    found = _each_once(folders, damaged)
-    return found if found or damaged else _none(root)
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def _each_once(folders: Iterable[RunFolder], damaged: list[str] | None = None) -> list[RunFolder]:

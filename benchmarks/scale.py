@@ -1,0 +1,148 @@
+"""What bookkeeping over many runs costs: `status`, `ls runs`, and a sweep that finds everything made.
+
+The runs are made by a script: one tiny model of each architecture is trained and taken through its stages, and what it
+left is sealed again under every other seed and learning rate of a sweep, so that 10,000 folders are there in a minute
+and each is whole. Commands are whole processes, start included, with files in the machine's cache. Their seconds are
+of the CPU, so that waiting for a busy machine is not counted, as none of them waits for anything else; the median of
+three counts. Of `ls runs` the first call is timed by itself: it reads every run, and later ones what has changed.
+Writes benchmarks/results/scale.json, and exits with 1 where a bar is missed.
+
+    python -m benchmarks.scale
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from mixerscope.artifacts import Record, Weights
+from mixerscope.results import run_folder
+from mixerscope.runs import run
+from mixerscope.spec import RunSpec
+from mixerscope.store import RunFolder, Seal, sha256_of
+from mixerscope.sweep.expand import Sweep
+
+RESULTS = Path(__file__).parent / "results" / "scale.json"
+TIMES = 3
+RUNS = 10_000
+RATES = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]
+BARS = {"status_seconds": 2.0, "ls_seconds": 2.0, "sweep_ms_per_run": 5.0}
+BASE = {
+    "task": {"name": "ar", "num_pairs": 2, "num_keys": 4, "num_values": 4},
+    "model": {"architecture": "attention", "width": 8},
+    "train": {"steps": 2, "batch_size": 4, "documents": 8, "eval_every": 1, "eval_documents": 8},
+    "stages": {"patch": {"documents": 8}, "judge": {}},
+}
+
+
+def sweep_of(count: int) -> dict[str, Any]:
+    """A sweep of about so many runs, in cohorts of the usual size."""
+    seeds = list(range(max(1, count // (2 * len(RATES)))))
+    return {"base": BASE, "vary": {"model.architecture": ["attention", "based"], "train.lr": RATES, "seed": seeds}}
+
+
+def make_runs(sweep: dict[str, Any], root: Path) -> int:
+    """Fills a folder with all runs of a sweep; gives how many."""
+    specs = Sweep.model_validate(sweep).runs()
+    measured: dict[str, _Left] = {}
+    for spec in specs:
+        name = spec.model.architecture
+        if name not in measured:
+            measured[name] = _Left(run(spec, root.parent / "measured", progress=False).folder)
+        measured[name].copy(spec, run_folder(spec, root))
+    return len(specs)
+
+
+class _Left:
+    """What a run left, to be sealed again under other seeds and rates. Weights stay behind, as in a sweep.
+
+    Written without waiting for the disk, which a benchmark's runs may be lost on.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.files = {name: (folder.path / name).read_bytes() for name in folder.seal().files if name != Weights.file}
+        self.stages = {stage.path.name: (stage.seal(), _bytes(stage.path)) for stage in folder.stages()}
+
+    def copy(self, spec: RunSpec, folder: RunFolder) -> None:
+        files = {**self.files, Record.file: Record(spec.identity, spec.training()).to_bytes()}
+        seal = Seal("training", spec.run_id, {name: sha256_of(data) for name, data in files.items()})
+        _write(folder.path, {**files, Seal.file: seal.to_bytes()})
+        for name, (sealed, found) in self.stages.items():
+            _write(folder.path / name, {**found, Seal.file: replace(sealed, run=spec.run_id).to_bytes()})
+
+
+def _bytes(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir(parents=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+
+
+def timed(words: Sequence[str], times: int = TIMES) -> tuple[float, float]:
+    """Seconds and the most MiB of a command that must succeed: the median of some calls."""
+    taken: list[tuple[float, float]] = []
+    for _ in range(times):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mixerscope", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stderr is not None
+        said = process.stderr.read()
+        _, code, used = os.wait4(process.pid, 0)
+        process.returncode = code
+        if code:
+            raise SystemExit(f"`mixerscope {' '.join(words)}` ended with {code}: {said}")
+        taken.append((used.ru_utime + used.ru_stime, used.ru_maxrss / 1024))
+    return median(seconds for seconds, _ in taken), max(size for _, size in taken)
+
+
+def measure(root: Path, sweep: Path, runs: int) -> dict[str, Any]:
+    status, _ = timed(["status", str(root)])
+    first, _ = timed(["ls", "runs", "--out", str(root)], times=1)
+    listed, _ = timed(["ls", "runs", "--out", str(root)])
+    skipped, size = timed(["sweep", str(sweep), "--out", str(root)])
+    return {
+        "runs": runs,
+        "status_seconds": round(status, 2),
+        "ls_seconds": round(listed, 2),
+        "ls_first_seconds": round(first, 1),
+        "sweep_seconds": round(skipped, 1),
+        "sweep_ms_per_run": round(1000 * skipped / runs, 2),
+        "sweep_mib": round(size),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--keep", type=Path, help="make the runs in this folder, and leave them there")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = asked.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        sweep, root = sweep_of(asked.runs), folder / "runs"
+        (folder / "sweep.json").write_text(json.dumps(sweep))
+        made = len(list(root.iterdir())) if root.is_dir() else make_runs(sweep, root)
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # nobody has listed these runs before
+        shutil.rmtree(folder / "cache", ignore_errors=True)
+        found = measure(root, folder / "sweep.json", made)
+    found |= {"bars": BARS, "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
+    print(json.dumps(found, indent=2))
+    if made >= RUNS:
+        RESULTS.write_text(json.dumps(found, indent=2) + "\n")
+    return 1 if any(found[name] > bar for name, bar in BARS.items()) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
