@@ -36,9 +36,10 @@ test: lint
 test-slow: setup
 	OMP_NUM_THREADS=1 .venv/bin/pytest -m slow
 
-# A real Slurm on this machine, which ends with the tests: apt-get install slurm-wlm munge, and be root.
+# A real Slurm on this machine, which ends with the tests: apt-get install slurm-wlm munge, and be root. What ran is
+# written down in benchmarks/results.
 test-slurm: setup
-	OMP_NUM_THREADS=1 .venv/bin/pytest -m slurm tests/cluster
+	OMP_NUM_THREADS=1 $(PY) -m tests.cluster.record slurm
 
 smoke-slurm: setup
 	OMP_NUM_THREADS=1 .venv/bin/pytest -m 'slurm and smoke' tests/cluster
@@ -50,7 +51,7 @@ smoke-slurm: setup
 	touch $@
 
 test-ray: .venv/.ray
-	OMP_NUM_THREADS=1 .venv/bin/pytest -m ray tests/cluster
+	OMP_NUM_THREADS=1 $(PY) -m tests.cluster.record ray
 
 smoke-ray: .venv/.ray
 	OMP_NUM_THREADS=1 .venv/bin/pytest -m 'ray and smoke' tests/cluster

@@ -93,8 +93,8 @@ def made(words: list[str], log: Path) -> float:
 
 
 def killed(words: list[str], root: Path, log: Path, rng: random.Random, after: int) -> int | None:
-    """Kills a call some time after it has trained past step `after` and kept more; gives the step that it kept, or None
-    if it came to its end before."""
+    """Kills a call some time after it has kept a step beyond `after`; gives the step that it kept, or None if it came
+    to its end before."""
     until = time.monotonic() + WAITS
     with log.open("ab") as file:
         process = subprocess.Popen(words, stdout=file, stderr=file)
@@ -162,8 +162,8 @@ def measure(case: Case, device: str, steps: int, kills: int, seed: int) -> dict[
         made(command(case, source, folder / "again", device), log)
         at: list[int] = []
         words, root = command(case, source, folder / "killed", device), folder / "killed"
-        while len(at) < kills:
-            step = killed(words, root, log, rng, at[-1] if at else 0)
+        for moment in sorted(rng.randrange(int(0.8 * steps)) for _ in range(kills)):
+            step = killed(words, root, log, rng, moment)
             if step is None:
                 break
             at.append(step)

@@ -129,13 +129,13 @@ def _accept(*arguments: object, **settings: object) -> None:
     raise Made
 
 
-def _called(words: Sequence[str], here: Path, command: Callable[[Sequence[str]], int] = main) -> str:
+def _called(words: Sequence[str], here: Path, command: Callable[[Sequence[str]], int] | None = None) -> str:
     """A command: fine, failed, or refused, and then in one line and with nothing written."""
     before = sorted(here.rglob("*"))
     said = sys.stderr
     assert isinstance(said, io.StringIO)
     try:
-        code = command(words)
+        code = (command or main)(words)
     except SystemExit as ended:
         return f"`{words}` ended the process with {ended.code}"
     if code not in (0, 1, 2):
