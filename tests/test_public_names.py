@@ -13,9 +13,10 @@ AR ATR Batch Cell Done Edge EffectTable Frames Impossible InitRule JsonArtifact 
 NGram Objective PairSettings Pairs Proof Reads Rules Result RunResult RunSpec Runs SelectiveCopy Site Stage Sweep Task
 Trained UNSCORED Verdict
 accuracy_by_width activations adapt adapt_hf attribution_patching boundary_sites build_model check_mixer check_model
-check_task collect compare edit effect_table emergence_of false_names heat_map interchange interchange_cohort judge
-learning_curves load_run load_runs logit_lens make_pairs over_seeds paper_figure patch_paths plan_grid preset prove
-record redo register run run_cohort run_sweep train_cohort use verdict verdicts write_collected write_report
+check_task collect compare edit effect_table emergence_of export_run false_names heat_map interchange
+interchange_cohort judge learning_curves load_export load_run load_runs logit_lens make_pairs over_seeds paper_figure
+patch_paths plan_grid preset prove record redo register run run_cohort run_sweep train_cohort use verdict verdicts
+write_collected write_report
 """
 
 

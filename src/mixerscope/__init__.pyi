@@ -16,6 +16,8 @@ from mixerscope.check import check_task as check_task
 from mixerscope.comparisons import compare as compare
 from mixerscope.experiments.paper.render import paper_figure as paper_figure
 from mixerscope.export import collect as collect
+from mixerscope.export import export_run as export_run
+from mixerscope.export import load_export as load_export
 from mixerscope.export import write_collected as write_collected
 from mixerscope.interventions import Edge as Edge
 from mixerscope.interventions import Pairs as Pairs

@@ -48,7 +48,7 @@ def _made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         stages={"patch": {"documents": 8}, "prove": {}, "judge": {}, "emergence": {"looks": 2}}
     )
     run(spec, root, progress=False)
-    run(tiny_spec("attention", lr=1e9), root, progress=False)
+    run(tiny_spec("attention", lr=1e30, eval_every=6), root, progress=False)
     run(RunSpec.model_validate(STATES), root, progress=False)
     return root
 

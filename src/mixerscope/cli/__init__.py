@@ -79,6 +79,11 @@ VERBS = {
         "One Parquet file of every table of every run in a folder, or in a pack.",
         "mixerscope collect runs --out runs.parquet",
     ),
+    "export": (
+        "export:export",
+        "A run as a folder for the Hugging Face Hub, or results as records of Every Eval Ever.",
+        "mixerscope export runs/demo/mamba-0123456789ab --to mamba-on-recall",
+    ),
     "check": (
         "check:check",
         "Try a mixer or a task against every property that the rest relies on.",
