@@ -15,8 +15,8 @@ Trained UNSCORED Verdict
 accuracy_by_width activations adapt adapt_hf attribution_patching boundary_sites build_model check_mixer check_model
 check_task collect compare edit effect_table emergence_of export_run false_names heat_map interchange
 interchange_cohort judge learning_curves load_export load_run load_runs logit_lens make_pairs over_seeds paper_figure
-patch_paths plan_grid preset prove record redo register run run_cohort run_sweep train_cohort use verdict verdicts
-write_collected write_report
+patch_paths plan_grid preset prove record redo register run run_cohort run_sweep stacked_operator train_cohort use
+verdict verdicts write_collected write_report
 """
 
 

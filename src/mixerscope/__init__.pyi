@@ -43,6 +43,7 @@ from mixerscope.machine import Machine as Machine
 from mixerscope.mixers import InitRule as InitRule
 from mixerscope.mixers import Mixer as Mixer
 from mixerscope.mixers import Mover as Mover
+from mixerscope.mixers.ops.operator import stacked_operator as stacked_operator
 from mixerscope.model import Model as Model
 from mixerscope.model import build_model as build_model
 from mixerscope.registry import register as register

@@ -1,6 +1,7 @@
 """Names of components, and where their classes live. Nothing here imports torch or a component.
 
-Five kinds: mixers, architectures (layer patterns), tasks, stages (what is done with a trained model) and objectives.
+Five kinds: mixers, architectures (layer patterns), tasks, stages (what is done with a trained model) and objectives;
+and kernels of operators, which are functions.
 A built-in is one line in a table below. Another package adds its own through an entry point in the group
 `mixerscope.mixers`, `mixerscope.architectures` and so on, and is then known as `<distribution>/<name>`. A class in a
 notebook is added with `register`, one in a file or module outside with `adopt`. Which code a name stands for, when it
@@ -61,10 +62,15 @@ class Registry:
             self._scan_entry_points()
         return name in self._entries
 
-    def load(self, name: str) -> Any:
-        """The class behind a name."""
+    def entry(self, name: str) -> Entry:
+        """What is known of a name, without importing anything."""
         if name not in self:
             raise UnknownName(self.kind, name, self._entries)
+        return self._entries[name]
+
+    def load(self, name: str) -> Any:
+        """The class behind a name."""
+        self.entry(name)
         if name not in self._loaded:
             module, _, attribute = self._entries[name].target.partition(":")
             self._loaded[name] = getattr(importlib.import_module(module), attribute)
@@ -73,9 +79,7 @@ class Registry:
 
     def code(self, name: str) -> dict[str, str] | None:
         """What tells the code behind a name from other code; None for a built-in, without importing it."""
-        if name not in self:
-            raise UnknownName(self.kind, name, self._entries)
-        if self._entries[name].origin == OURS:
+        if self.entry(name).origin == OURS:
             return None
         cls = self.load(name)
         return self._codes[name] if name in self._codes else code_identity(cls)
@@ -270,6 +274,34 @@ STAGES = Registry(
 OBJECTIVES = Registry(
     "objective",
     {"answer": ("mixerscope.training.objective:Answer", "cross-entropy at the scored positions")},
+)
+_KERNELS = {
+    "delta_rule": "delta_rule:forward",
+    "delta_rule_backward": "delta_rule:backward",
+    "diagonal_kernel": "diagonal_ssm:forward",
+    "diagonal_kernel_backward": "diagonal_ssm:backward",
+    "direct_conv": "direct_conv:forward",
+    "direct_conv_backward": "direct_conv:backward",
+    "direct_correlation": "direct_correlation:forward",
+    "direct_correlation_backward": "direct_correlation:backward",
+    "gru": "recurrent_cells:gru",
+    "gru_backward": "recurrent_cells:gru_backward",
+    "lstm": "recurrent_cells:lstm",
+    "lstm_backward": "recurrent_cells:lstm_backward",
+    "selective_scan": "selective_scan:forward",
+    "selective_scan_backward": "selective_scan:backward",
+    "residual_attention": "residual_attention:forward",
+    "residual_attention_backward": "residual_attention:backward",
+    "residual_mlp": "residual_mlp:forward",
+    "residual_mlp_backward": "residual_mlp:backward",
+    "add_rows": "update:add_rows",
+    "adamw": "update:adamw",
+    "head_loss": "head:forward",
+    "head_loss_backward": "head:backward",
+}
+"""Operator to module and function in `mixerscope.kernels`; the modules import Triton, so nobody imports them early."""
+KERNELS = Registry(
+    "kernel", {name: (f"mixerscope.kernels.{place}", "a Triton kernel") for name, place in _KERNELS.items()}
 )
 REGISTRIES = {registry.kind: registry for registry in (MIXERS, ARCHITECTURES, TASKS, STAGES, OBJECTIVES)}
 

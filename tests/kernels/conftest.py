@@ -1,6 +1,7 @@
 import pytest
 
 from mixerscope.kernels import choice
+from mixerscope.registry import Entry
 from tests.kernels import stand_ins
 
 
@@ -16,7 +17,8 @@ def kernel(monkeypatch, tmp_path):
         for attribute, empty in (("_chosen", {}), ("_used", {}), ("_warned", set())):
             monkeypatch.setattr(choice, attribute, empty)
         monkeypatch.setattr(choice, "_triton_version", lambda: "3.6.0")
-        monkeypatch.setitem(choice.KERNELS, "op", f"tests.kernels.stand_ins:{name}")
+        entry = Entry("op", f"tests.kernels.stand_ins:{name}", "", "mixerscope")
+        monkeypatch.setitem(choice.KERNELS._entries, "op", entry)
         choice._kernel.cache_clear()
         stand_ins.runs.clear()
 

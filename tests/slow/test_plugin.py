@@ -1,5 +1,6 @@
 """Another package brings a mixer and a task by entry point, without touching ours."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -27,10 +28,11 @@ def with_plugin(tmp_path_factory: pytest.TempPathFactory):
     install = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--no-deps", "--target", str(site)]
     subprocess.run([*install, str(folder / "source")], check=True)
 
-    def mixerscope(*words: str) -> subprocess.CompletedProcess[str]:
+    def mixerscope(*words: str, script: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+        found = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
         return subprocess.run(
-            [sys.executable, "-m", "mixerscope", *words],
-            env={**os.environ, "PYTHONPATH": str(site)},
+            [sys.executable, *(["-m", "mixerscope"] if script is None else [str(script)]), *words],
+            env={**os.environ, "PYTHONPATH": found, **more},
             cwd=folder,
             capture_output=True,
             text=True,
@@ -63,6 +65,15 @@ def test_it_runs_and_is_reported_like_any_other(with_plugin, tmp_path):
     code = record["identity"]["model"]["mixers"]["my-lab/decay"]["code"]
     assert code.keys() in ({"distribution", "version"}, {"sha256"}), "which code it was is part of the run's name"
     assert with_plugin("report", str(tmp_path)).returncode == 0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="kernels need Triton")
+def test_its_operator_runs_its_kernel(with_plugin):
+    script = ROOT / "tests" / "plugin" / "try_sums.py"
+    interpreted = with_plugin(script=script, TRITON_INTERPRET="1")
+    assert interpreted.returncode == 0, interpreted.stdout + interpreted.stderr
+    assert interpreted.stdout == "kernel\n"
+    assert with_plugin(script=script).stdout == "plain: not on a GPU\n"
 
 
 def test_without_it_the_name_is_unknown(tmp_path):

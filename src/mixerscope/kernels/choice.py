@@ -19,32 +19,7 @@ from torch import Tensor
 
 from mixerscope.kernels.agreements import recall, remember
 from mixerscope.kernels.cache import one_triton_cache
-
-KERNELS = {
-    "delta_rule": "mixerscope.kernels.delta_rule:forward",
-    "delta_rule_backward": "mixerscope.kernels.delta_rule:backward",
-    "diagonal_kernel": "mixerscope.kernels.diagonal_ssm:forward",
-    "diagonal_kernel_backward": "mixerscope.kernels.diagonal_ssm:backward",
-    "direct_conv": "mixerscope.kernels.direct_conv:forward",
-    "direct_conv_backward": "mixerscope.kernels.direct_conv:backward",
-    "direct_correlation": "mixerscope.kernels.direct_correlation:forward",
-    "direct_correlation_backward": "mixerscope.kernels.direct_correlation:backward",
-    "gru": "mixerscope.kernels.recurrent_cells:gru",
-    "gru_backward": "mixerscope.kernels.recurrent_cells:gru_backward",
-    "lstm": "mixerscope.kernels.recurrent_cells:lstm",
-    "lstm_backward": "mixerscope.kernels.recurrent_cells:lstm_backward",
-    "selective_scan": "mixerscope.kernels.selective_scan:forward",
-    "selective_scan_backward": "mixerscope.kernels.selective_scan:backward",
-    "residual_attention": "mixerscope.kernels.residual_attention:forward",
-    "residual_attention_backward": "mixerscope.kernels.residual_attention:backward",
-    "residual_mlp": "mixerscope.kernels.residual_mlp:forward",
-    "residual_mlp_backward": "mixerscope.kernels.residual_mlp:backward",
-    "add_rows": "mixerscope.kernels.update:add_rows",
-    "adamw": "mixerscope.kernels.update:adamw",
-    "head_loss": "mixerscope.kernels.head:forward",
-    "head_loss_backward": "mixerscope.kernels.head:backward",
-}
-"""Operator to module and function. The module imports Triton, so it is imported when it is first wanted."""
+from mixerscope.registry import KERNELS
 
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 """Relative L2 error that each output may have against the plain body in float64; other types stay plain."""
@@ -72,6 +47,9 @@ def body(
 ) -> Callable[..., Any]:
     """`plain`, or the kernel of this name with the same arguments if it agrees with `plain` on `inputs`.
 
+    Kernels are known by the name of their operator: ours in the registry, those of a package by an entry point in the
+    group `mixerscope.kernels`, as `<distribution>/<name>`. An operator without one always runs `plain`.
+
     With `changes`, both write their results into so many of the first inputs; comparing them uses copies. `tolerance`
     takes the place of that of the inputs' type, where the operator was asked to compute less exactly than it could.
     `sample` is what to compare on where the inputs may be many and large: some of the documents, say.
@@ -79,7 +57,7 @@ def body(
     Numbers among the inputs are handed on; they may not change what is computed in another way than shapes do. The
     first time shapes and types are seen, kernel and plain body both run: not while a CUDA graph is being captured.
     """
-    runs_as = _reason_for_plain(inputs) or _agreement(name, sample or inputs, plain, changes, tolerance)
+    runs_as = _reason_for_plain(name, inputs) or _agreement(name, sample or inputs, plain, changes, tolerance)
     _used.setdefault(name, {}).setdefault(runs_as)
     if _tallies and (tally := _tallies.get(_place(inputs))) is not None:
         tally.seen.setdefault(name, {}).setdefault(runs_as)
@@ -164,7 +142,7 @@ def _place(inputs: Sequence[Any]) -> tuple[str, int]:
     return ("stream", torch.cuda.current_stream().cuda_stream) if on_gpu else ("thread", threading.get_ident())
 
 
-def _reason_for_plain(inputs: Sequence[Any]) -> str | None:
+def _reason_for_plain(name: str, inputs: Sequence[Any]) -> str | None:
     if _plain_wanted:
         return "plain: asked for"
     tensors = [x for x in inputs if isinstance(x, Tensor)]
@@ -175,6 +153,8 @@ def _reason_for_plain(inputs: Sequence[Any]) -> str | None:
         return f"plain: {', '.join(sorted(str(t).removeprefix('torch.') for t in types - TOLERANCES.keys()))}"
     if _triton_version() is None:
         return "plain: triton is not installed"
+    if name not in KERNELS:
+        return "plain: it has no kernel"
     return None
 
 
@@ -261,7 +241,7 @@ def _error(found: Tensor, expected: Tensor) -> float:
 @cache
 def _kernel(name: str) -> Callable[..., Any]:
     one_triton_cache()
-    module, function = KERNELS[name].split(":")
+    module, function = KERNELS.entry(name).target.split(":")
     return getattr(importlib.import_module(module), function)
 
 
@@ -276,12 +256,12 @@ def _label(
     name: str, inputs: Sequence[Any], plain: Callable[..., Any], tolerance: float | None, device: torch.device
 ) -> str:
     """All that an agreement depends on, for people and for the file."""
-    kernel = importlib.util.find_spec(KERNELS[name].split(":")[0])
+    kernel = importlib.util.find_spec(KERNELS.entry(name).target.split(":")[0])
     assert kernel is not None
     assert kernel.origin is not None
-    # Kernels share what they are made of, so a change to any of these files is a change to all of them.
-    beside = sorted(str(path) for path in Path(__file__).parent.glob("*.py"))
-    source = _source(kernel.origin, inspect.getfile(plain), *beside)
+    # Kernels share what they are made of, so a change to a file beside them, or beside this one, is one to all of them.
+    beside = {path for folder in (__file__, kernel.origin) for path in Path(folder).parent.glob("*.py")}
+    source = _source(kernel.origin, inspect.getfile(plain), *sorted(map(str, beside)))
     shapes = " ".join(
         f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}" if isinstance(x, Tensor) else str(x) for x in inputs
     )

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from mixerscope.kernels import body
 from mixerscope.kernels.precision import exact_products, tolerance_of
-from mixerscope.mixers.ops.stacked import fold_stack
+from mixerscope.mixers.ops.operator import stacked_operator
 
 WIDEST = 64
 """Of the streams whose kernel holds all channels of some rows."""
@@ -58,16 +58,14 @@ def plain_residual_mlp_backward(
     return of_x, *of_weights
 
 
-@torch.library.custom_op("mixerscope::residual_mlp", mutates_args=())
-def _residual_mlp(
+def _forward(
     x: Tensor, gain: Tensor, shift: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, epsilon: float
 ) -> Tensor:
     inputs = (x, gain, shift, up, up_bias, down, down_bias, epsilon, exact_products())
     return body("residual_mlp", inputs, plain_residual_mlp, tolerance=tolerance_of(x.dtype))(*inputs)
 
 
-@torch.library.custom_op("mixerscope::residual_mlp_backward", mutates_args=())
-def _residual_mlp_backward(
+def _backward(
     grad: Tensor, x: Tensor, gain: Tensor, shift: Tensor, up: Tensor, up_bias: Tensor, down: Tensor,
     down_bias: Tensor, epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
@@ -77,30 +75,8 @@ def _residual_mlp_backward(
     return of_x, of_gain, of_shift, of_up, of_up_bias, of_down, of_down_bias
 
 
-@_residual_mlp.register_fake
-def _(x: Tensor, *weights: Tensor | float) -> Tensor:
+def _empty(x: Tensor, *weights: Tensor | float) -> Tensor:
     return x.new_empty(x.shape)
 
 
-@_residual_mlp_backward.register_fake
-def _(grad: Tensor, *inputs: Tensor | float) -> tuple[Tensor, ...]:
-    return tuple(tensor.new_empty(tensor.shape) for tensor in inputs if isinstance(tensor, Tensor))
-
-
-def _save(ctx, inputs, output) -> None:  # noqa: ANN001
-    *tensors, ctx.epsilon = inputs
-    ctx.save_for_backward(*tensors)
-
-
-def _differentiate(ctx, grad):  # noqa: ANN001, ANN202
-    return *_residual_mlp_backward(grad, *ctx.saved_tensors, ctx.epsilon), None
-
-
-_residual_mlp.register_autograd(_differentiate, setup_context=_save)
-
-
-@_residual_mlp.register_vmap
-def _(info, in_dims, *inputs):  # noqa: ANN001, ANN202
-    *tensors, epsilon = inputs
-    found = _residual_mlp(*fold_stack(tensors, in_dims[:-1], info.batch_size), epsilon)
-    return found.unflatten(0, (info.batch_size, -1)), 0
+_residual_mlp, _residual_mlp_backward = stacked_operator("residual_mlp", _forward, _backward, _empty)

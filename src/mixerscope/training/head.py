@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mixerscope.kernels import body
 from mixerscope.kernels.precision import exact_products, tolerance_of
+from mixerscope.mixers.ops.operator import stacked_operator
 from mixerscope.tasks import UNSCORED
 
 
@@ -18,16 +19,12 @@ def head_loss(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
     return _head_loss(x[None], table[None], targets[None])[0][0]
 
 
-@torch.library.custom_op("mixerscope::head_loss", mutates_args=())
-def _head_loss(x: Tensor, table: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _forward(x: Tensor, table: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     inputs = (x, table, targets, UNSCORED, exact_products())
     return body("head_loss", inputs, plain_head_loss, tolerance=tolerance_of(x.dtype))(*inputs)
 
 
-@torch.library.custom_op("mixerscope::head_loss_backward", mutates_args=())
-def _head_loss_backward(
-    grad: Tensor, x: Tensor, table: Tensor, targets: Tensor, total: Tensor
-) -> tuple[Tensor, Tensor]:
+def _backward(grad: Tensor, x: Tensor, table: Tensor, targets: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
     inputs = (grad, x, table, targets, total, UNSCORED, exact_products())
     return body("head_loss_backward", inputs, plain_head_loss_backward, tolerance=tolerance_of(x.dtype))(*inputs)
 
@@ -63,36 +60,9 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-@_head_loss.register_fake
-def _(x: Tensor, table: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _empty(x: Tensor, table: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     wide = torch.promote_types(x.dtype, torch.float32)
     return x.new_empty(x.shape[0], dtype=wide), x.new_empty(x.shape[:2], dtype=wide)
 
 
-@_head_loss_backward.register_fake
-def _(grad: Tensor, x: Tensor, table: Tensor, targets: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape), table.new_empty(table.shape)
-
-
-def _save(ctx, inputs, output) -> None:  # noqa: ANN001
-    ctx.save_for_backward(*inputs, output[1])
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx, grad_loss, grad_total):  # noqa: ANN001, ANN202
-    assert grad_total is None, "the sums are not a differentiable output"
-    return *_head_loss_backward(grad_loss, *ctx.saved_tensors), None
-
-
-_head_loss.register_autograd(_differentiate, setup_context=_save)
-
-
-@_head_loss.register_vmap
-def _(info, in_dims, *inputs):  # noqa: ANN001, ANN202
-    def stack(tensor: Tensor, dim: int | None) -> Tensor:
-        """[k, m, ...] -> [k m, ...]. With one model in each, as training has it, that is a view: nothing is copied."""
-        tensor = tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-        return tensor.reshape(-1, *tensor.shape[2:])
-
-    outputs = _head_loss(*(stack(x, dim) for x, dim in zip(inputs, in_dims, strict=True)))
-    return tuple(x.unflatten(0, (info.batch_size, -1)) for x in outputs), (0, 0)
+_head_loss, _head_loss_backward = stacked_operator("head_loss", _forward, _backward, _empty, returns=("loss", "total"))

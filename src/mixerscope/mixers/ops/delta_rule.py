@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.kernels import body, few_documents
-from mixerscope.mixers.ops.stacked import fold_stack
+from mixerscope.mixers.ops.operator import stacked_operator
 
 OPERATOR_LENGTH = 64
 """The longest input whose t x t matrices a kernel can hold."""
@@ -83,16 +83,14 @@ def _by_head(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Ten
     return q, k, v, beta
 
 
-@torch.library.custom_op("mixerscope::delta_rule", mutates_args=())
-def _delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _forward(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     inputs = (q, k, v, beta)
     found = body("delta_rule", inputs, plain_delta_rule_kept, sample=few_documents(*inputs))(*inputs)
     o, written, matrices = (tensor.contiguous() for tensor in found)
     return o, written, matrices
 
 
-@torch.library.custom_op("mixerscope::delta_rule_backward", mutates_args=())
-def _delta_rule_backward(
+def _backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor, matrices: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs = (grad, q, k, v, beta, written, matrices)
@@ -100,37 +98,13 @@ def _delta_rule_backward(
     return of_q.contiguous(), of_k.contiguous(), of_v.contiguous(), of_beta.contiguous()
 
 
-@_delta_rule.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _empty(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     models, documents, length, heads, _ = q.shape
     kind = torch.promote_types(v.dtype, torch.float32)
     matrices = v.new_empty(models, documents, heads, 3, length, length, dtype=kind)
     return v.new_empty(v.shape), v.new_empty(v.shape, dtype=kind), matrices
 
 
-@_delta_rule_backward.register_fake
-def _(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, written: Tensor, matrices: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), beta.new_empty(beta.shape)
-
-
-def _save(ctx, inputs, output) -> None:  # noqa: ANN001
-    ctx.save_for_backward(*inputs, *output[1:])
-    # All but the first are returned for the backward pass alone.
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx, grad, *others):  # noqa: ANN001, ANN202
-    assert all(other is None for other in others), "only o is a differentiable output"
-    return _delta_rule_backward(grad, *ctx.saved_tensors)
-
-
-_delta_rule.register_autograd(_differentiate, setup_context=_save)
-
-
-@_delta_rule.register_vmap
-def _(info, in_dims, *inputs):  # noqa: ANN001, ANN202
-    size = info.batch_size
-    found = _delta_rule(*fold_stack(inputs, in_dims, size))
-    return tuple(tensor.unflatten(0, (size, -1)) for tensor in found), (0, 0, 0)
+_delta_rule, _delta_rule_backward = stacked_operator(
+    "delta_rule", _forward, _backward, _empty, returns=("o", "written", "matrices")
+)

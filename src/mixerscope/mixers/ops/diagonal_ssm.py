@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.kernels import body
-from mixerscope.mixers.ops.stacked import fold_stack
+from mixerscope.mixers.ops.operator import stacked_operator
 
 
 def diagonal_kernel(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
@@ -34,14 +34,12 @@ def _complex(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor) -> tupl
     return torch.complex(-a_log.exp(), w), torch.complex(*b.unbind(-1)), torch.complex(*c.unbind(-1)), dt[..., None]
 
 
-@torch.library.custom_op("mixerscope::diagonal_kernel", mutates_args=())
-def _kernel(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
+def _forward(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
     inputs = (a_log, w, b, c, dt, length)
     return body("diagonal_kernel", inputs, plain_diagonal_kernel)(*inputs)
 
 
-@torch.library.custom_op("mixerscope::diagonal_kernel_backward", mutates_args=())
-def _kernel_backward(
+def _backward(
     grad: Tensor, a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     inputs = (grad, a_log, w, b, c, dt)
@@ -86,32 +84,8 @@ def _parts(by: Tensor) -> Tensor:
     return torch.view_as_real(by.conj().resolve_conj())
 
 
-@_kernel.register_fake
-def _(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
+def _empty(a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor, length: int) -> Tensor:
     return a_log.new_empty(*a_log.shape[:2], length)
 
 
-@_kernel_backward.register_fake
-def _(
-    grad: Tensor, a_log: Tensor, w: Tensor, b: Tensor, c: Tensor, dt: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    of_a_log, of_w, of_b, of_c, of_dt = (x.new_empty(x.shape) for x in (a_log, w, b, c, dt))
-    return of_a_log, of_w, of_b, of_c, of_dt
-
-
-def _save(ctx, inputs, output) -> None:  # noqa: ANN001
-    ctx.save_for_backward(*inputs[:-1])
-
-
-def _differentiate(ctx, grad):  # noqa: ANN001, ANN202
-    return *_kernel_backward(grad, *ctx.saved_tensors), None
-
-
-_kernel.register_autograd(_differentiate, setup_context=_save)
-
-
-@_kernel.register_vmap
-def _(info, in_dims, *inputs):  # noqa: ANN001, ANN202
-    *tensors, length = inputs
-    kernel = _kernel(*fold_stack(tensors, in_dims[:-1], info.batch_size), length)
-    return kernel.unflatten(0, (info.batch_size, -1)), 0
+_kernel, _kernel_backward = stacked_operator("diagonal_kernel", _forward, _backward, _empty)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mixerscope.kernels import body, few_documents
-from mixerscope.mixers.ops.stacked import fold_stack
+from mixerscope.mixers.ops.operator import stacked_operator
 
 FEW_LAGS = 8
 OPERATOR_LENGTH = 256
@@ -24,13 +24,11 @@ def direct_conv(x: Tensor, kernel: Tensor) -> Tensor:
     return _conv(x[None], kernel[None]).squeeze(0)
 
 
-@torch.library.custom_op("mixerscope::direct_conv", mutates_args=())
-def _conv(x: Tensor, kernel: Tensor) -> Tensor:
+def _forward(x: Tensor, kernel: Tensor) -> Tensor:
     return body("direct_conv", (x, kernel), plain_conv, sample=(*few_documents(x), kernel))(x, kernel)
 
 
-@torch.library.custom_op("mixerscope::direct_conv_backward", mutates_args=())
-def _conv_backward(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
+def _backward(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
     return body("direct_conv_backward", (grad, x, kernel), plain_conv_backward)(grad, x, kernel)
 
 
@@ -82,27 +80,8 @@ def _diagonal_sums(matrix: Tensor) -> Tensor:
     return flat.unflatten(-1, (length, 2 * length))[..., :length].sum(-2)
 
 
-@_conv.register_fake
-def _(x: Tensor, kernel: Tensor) -> Tensor:
+def _empty(x: Tensor, kernel: Tensor) -> Tensor:
     return x.new_empty(x.shape)
 
 
-@_conv_backward.register_fake
-def _(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape), kernel.new_empty(kernel.shape)
-
-
-def _save(ctx, inputs, output) -> None:  # noqa: ANN001
-    ctx.save_for_backward(*inputs)
-
-
-def _differentiate(ctx, grad):  # noqa: ANN001, ANN202
-    return _conv_backward(grad, *ctx.saved_tensors)
-
-
-_conv.register_autograd(_differentiate, setup_context=_save)
-
-
-@_conv.register_vmap
-def _(info, in_dims, *inputs):  # noqa: ANN001, ANN202
-    return _conv(*fold_stack(inputs, in_dims, info.batch_size)).unflatten(0, (info.batch_size, -1)), 0
+_conv, _conv_backward = stacked_operator("direct_conv", _forward, _backward, _empty)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mixerscope.kernels import body
-from mixerscope.mixers.ops.stacked import fold_stack
+from mixerscope.mixers.ops.operator import stacked_operator
 
 
 def direct_correlation(b: Tensor, c: Tensor, length: int) -> Tensor:
@@ -18,13 +18,11 @@ def direct_correlation(b: Tensor, c: Tensor, length: int) -> Tensor:
     return (plain_correlation if b.device.type == "cpu" else _correlation)(b[None], c[None], length).squeeze(0)
 
 
-@torch.library.custom_op("mixerscope::direct_correlation", mutates_args=())
-def _correlation(b: Tensor, c: Tensor, length: int) -> Tensor:
+def _forward(b: Tensor, c: Tensor, length: int) -> Tensor:
     return body("direct_correlation", (b, c, length), plain_correlation)(b, c, length)
 
 
-@torch.library.custom_op("mixerscope::direct_correlation_backward", mutates_args=())
-def _correlation_backward(grad: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+def _backward(grad: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     return body("direct_correlation_backward", (grad, b, c), plain_correlation_backward)(grad, b, c)
 
 
@@ -62,28 +60,8 @@ def _double_blocks(c: Tensor, length: int) -> Tensor:
     return torch.cat([single[..., :-1, :], single[..., 1:, :]], -1)
 
 
-@_correlation.register_fake
-def _(b: Tensor, c: Tensor, length: int) -> Tensor:
+def _empty(b: Tensor, c: Tensor, length: int) -> Tensor:
     return b.new_empty(*b.shape[:2], length)
 
 
-@_correlation_backward.register_fake
-def _(grad: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    return b.new_empty(b.shape), c.new_empty(c.shape)
-
-
-def _save(ctx, inputs, output) -> None:  # noqa: ANN001
-    ctx.save_for_backward(*inputs[:2])
-
-
-def _differentiate(ctx, grad):  # noqa: ANN001, ANN202
-    return *_correlation_backward(grad, *ctx.saved_tensors), None
-
-
-_correlation.register_autograd(_differentiate, setup_context=_save)
-
-
-@_correlation.register_vmap
-def _(info, in_dims, b, c, length):  # noqa: ANN001, ANN202
-    b, c = fold_stack((b, c), in_dims[:2], info.batch_size)
-    return _correlation(b, c, length).unflatten(0, (info.batch_size, -1)), 0
+_correlation, _correlation_backward = stacked_operator("direct_correlation", _forward, _backward, _empty)

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mixerscope.kernels import body, few_documents
+from mixerscope.mixers.ops.operator import stacked_operator
 from mixerscope.mixers.ops.slopes import through_sigmoid, through_tanh
-from mixerscope.mixers.ops.stacked import fold_stack
 
 
 def gru(inputs: Tensor, gates: Tensor, candidate: Tensor, *, reset_after: bool) -> Tensor:
@@ -96,55 +96,38 @@ def _kept_shape(inputs: Tensor, keep: bool) -> tuple[int, ...]:
     return models, documents, length if keep else 0, 3, width
 
 
-@torch.library.custom_op("mixerscope::gru", mutates_args=())
-def _gru(inputs: Tensor, gates: Tensor, candidate: Tensor, reset_after: bool, keep: bool) -> tuple[Tensor, Tensor]:
+def _forward(inputs: Tensor, gates: Tensor, candidate: Tensor, reset_after: bool, keep: bool) -> tuple[Tensor, Tensor]:
     everything = inputs, gates, candidate, reset_after, keep
     sample = *few_documents(inputs), gates, candidate, reset_after, keep
     return body("gru", everything, plain_gru, sample=sample)(*everything)
 
 
-@torch.library.custom_op("mixerscope::gru_backward", mutates_args=())
-def _gru_backward(
+def _backward(
     by_states: Tensor, gates: Tensor, candidate: Tensor, states: Tensor, kept: Tensor, reset_after: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     inputs = by_states, gates, candidate, states, kept, reset_after
     return body("gru_backward", inputs, plain_gru_backward)(*inputs)
 
 
-@_gru.register_fake
-def _(inputs: Tensor, gates: Tensor, candidate: Tensor, reset_after: bool, keep: bool) -> tuple[Tensor, Tensor]:
+def _empty(inputs: Tensor, gates: Tensor, candidate: Tensor, reset_after: bool, keep: bool) -> tuple[Tensor, Tensor]:
     models, documents, length, _, width = inputs.shape
     kind = torch.promote_types(inputs.dtype, torch.float32)
     states = inputs.new_empty(models, documents, length, width)
     return states, inputs.new_empty(_kept_shape(inputs, keep), dtype=kind)
 
 
-@_gru_backward.register_fake
-def _(
+def _empty_backward(
     by_states: Tensor, gates: Tensor, candidate: Tensor, states: Tensor, kept: Tensor, reset_after: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     by_inputs = kept.new_empty(kept.shape, dtype=states.dtype)
     return by_inputs, gates.new_empty(gates.shape), candidate.new_empty(candidate.shape)
 
 
-def _save(ctx, inputs, output) -> None:  # noqa: ANN001
-    _, gates, candidate, ctx.reset_after, keep = inputs
-    assert keep, "cells that kept nothing have no gradient"
-    ctx.save_for_backward(gates, candidate, *output)
-    # The parts are returned for the backward pass alone.
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx, by_states, by_kept):  # noqa: ANN001, ANN202
-    assert by_kept is None, "what was kept is not a differentiable output"
-    return *_gru_backward(by_states, *ctx.saved_tensors, ctx.reset_after), None, None
-
-
-_gru.register_autograd(_differentiate, setup_context=_save)
-
-
-@_gru.register_vmap
-def _(info, in_dims, inputs, gates, candidate, reset_after, keep):  # noqa: ANN001, ANN202
-    size = info.batch_size
-    outputs = _gru(*fold_stack((inputs, gates, candidate), in_dims[:3], size), reset_after, keep)
-    return tuple(x.unflatten(0, (size, -1)) for x in outputs), (0, 0)
+_gru, _gru_backward = stacked_operator(
+    "gru",
+    _forward,
+    _backward,
+    _empty,
+    returns=("states", "kept"),
+    empty_backward=_empty_backward,
+)

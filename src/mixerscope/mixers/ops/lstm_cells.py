@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mixerscope.kernels import body, few_documents
+from mixerscope.mixers.ops.operator import stacked_operator
 from mixerscope.mixers.ops.slopes import through_sigmoid, through_tanh
-from mixerscope.mixers.ops.stacked import fold_stack
 
 
 def lstm(inputs: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,57 +85,39 @@ def _kept_shape(inputs: Tensor, keep: bool) -> tuple[int, ...]:
     return models, documents, length if keep else 0, 3, width
 
 
-@torch.library.custom_op("mixerscope::lstm", mutates_args=())
-def _lstm(inputs: Tensor, recurrent: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _forward(inputs: Tensor, recurrent: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     everything = inputs, recurrent, keep
     sample = *few_documents(inputs), recurrent, keep
     return body("lstm", everything, plain_lstm, sample=sample)(*everything)
 
 
-@torch.library.custom_op("mixerscope::lstm_backward", mutates_args=())
-def _lstm_backward(
+def _backward(
     by_gates: Tensor, by_cells: Tensor, recurrent: Tensor, gates: Tensor, cells: Tensor, kept: Tensor
 ) -> tuple[Tensor, Tensor]:
     inputs = by_gates, by_cells, recurrent, gates, cells, kept
     return body("lstm_backward", inputs, plain_lstm_backward)(*inputs)
 
 
-@_lstm.register_fake
-def _(inputs: Tensor, recurrent: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _empty(inputs: Tensor, recurrent: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     models, documents, length, _, width = inputs.shape
     gates, cells = (inputs.new_empty(models, documents, length, width) for _ in range(2))
     kind = torch.promote_types(inputs.dtype, torch.float32)
     return gates, cells, inputs.new_empty(_kept_shape(inputs, keep), dtype=kind)
 
 
-@_lstm_backward.register_fake
-def _(
+def _empty_backward(
     by_gates: Tensor, by_cells: Tensor, recurrent: Tensor, gates: Tensor, cells: Tensor, kept: Tensor
 ) -> tuple[Tensor, Tensor]:
     models, documents, length, width = gates.shape
     return gates.new_empty(models, documents, length, 4, width), recurrent.new_empty(recurrent.shape)
 
 
-def _save(ctx, inputs, output) -> None:  # noqa: ANN001
-    _, recurrent, keep = inputs
-    assert keep, "cells that kept nothing have no gradient"
-    ctx.save_for_backward(recurrent, *output)
-    # The other three parts are returned for the backward pass alone.
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx, by_gates, by_cells, by_kept):  # noqa: ANN001, ANN202
-    assert by_kept is None, "what was kept is not a differentiable output"
-    recurrent, gates, cells, kept = ctx.saved_tensors
-    by_gates, by_cells = (torch.zeros_like(gates) if by is None else by for by in (by_gates, by_cells))
-    return *_lstm_backward(by_gates, by_cells, recurrent, gates, cells, kept), None
-
-
-_lstm.register_autograd(_differentiate, setup_context=_save)
-
-
-@_lstm.register_vmap
-def _(info, in_dims, inputs, recurrent, keep):  # noqa: ANN001, ANN202
-    size = info.batch_size
-    outputs = _lstm(*fold_stack((inputs, recurrent), in_dims[:2], size), keep)
-    return tuple(x.unflatten(0, (size, -1)) for x in outputs), (0, 0, 0)
+_lstm, _lstm_backward = stacked_operator(
+    "lstm",
+    _forward,
+    _backward,
+    _empty,
+    returns=("gates", "cells", "kept"),
+    differentiable=2,
+    empty_backward=_empty_backward,
+)

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from mixerscope.kernels import body
 from mixerscope.kernels.precision import exact_products, tolerance_of
+from mixerscope.mixers.ops.operator import stacked_operator
 from mixerscope.mixers.ops.softmax_attention import attention_weights
-from mixerscope.mixers.ops.stacked import fold_stack
 
 LONGEST = 64
 """Of the documents whose kernel holds all positions at once."""
@@ -73,8 +73,7 @@ def plain_residual_attention_backward(
     return of_x, (of_n * normed).sum((1, 2)), of_n.sum((1, 2)), *of_weights
 
 
-@torch.library.custom_op("mixerscope::residual_attention", mutates_args=())
-def _residual_attention(
+def _forward(
     x: Tensor, gain: Tensor, shift: Tensor, qkv: Tensor, out: Tensor, out_bias: Tensor, heads: int, alibi: bool,
     epsilon: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
@@ -83,8 +82,7 @@ def _residual_attention(
     return y.contiguous(), kept.contiguous()
 
 
-@torch.library.custom_op("mixerscope::residual_attention_backward", mutates_args=())
-def _residual_attention_backward(
+def _backward(
     grad: Tensor, x: Tensor, gain: Tensor, shift: Tensor, qkv: Tensor, out: Tensor, out_bias: Tensor, kept: Tensor,
     heads: int, alibi: bool, epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
@@ -95,33 +93,10 @@ def _residual_attention_backward(
     return of_x, of_gain, of_shift, of_qkv, of_out, of_out_bias
 
 
-@_residual_attention.register_fake
-def _(x: Tensor, *others: Tensor | float) -> tuple[Tensor, Tensor]:
+def _empty(x: Tensor, *others: Tensor | float) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty(*x.shape[:3], 4, x.shape[3])
 
 
-@_residual_attention_backward.register_fake
-def _(grad: Tensor, *inputs: Tensor | float) -> tuple[Tensor, ...]:
-    return tuple(tensor.new_empty(tensor.shape) for tensor in inputs[:6] if isinstance(tensor, Tensor))
-
-
-def _save(ctx, inputs, output) -> None:  # noqa: ANN001
-    tensors, ctx.settings = inputs[:6], inputs[6:]
-    ctx.save_for_backward(*tensors, output[1])
-    # What is kept is returned for the backward pass alone.
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx, grad, of_kept):  # noqa: ANN001, ANN202
-    assert of_kept is None, "only the stream is a differentiable output"
-    return *_residual_attention_backward(grad, *ctx.saved_tensors, *ctx.settings), None, None, None
-
-
-_residual_attention.register_autograd(_differentiate, setup_context=_save)
-
-
-@_residual_attention.register_vmap
-def _(info, in_dims, *inputs):  # noqa: ANN001, ANN202
-    tensors = fold_stack(inputs[:6], in_dims[:6], info.batch_size)
-    found = _residual_attention(*tensors, *inputs[6:])
-    return tuple(tensor.unflatten(0, (info.batch_size, -1)) for tensor in found), (0, 0)
+_residual_attention, _residual_attention_backward = stacked_operator(
+    "residual_attention", _forward, _backward, _empty, returns=("y", "kept")
+)

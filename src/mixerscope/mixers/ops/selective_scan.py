@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.kernels import body, few_documents
-from mixerscope.mixers.ops.stacked import fold_stack
+from mixerscope.mixers.ops.operator import stacked_operator
 
 STRIDE_ON_GPU = 5
 """As many states as the kernel of the backward pass has room for in registers."""
@@ -35,16 +35,14 @@ def selective_scan_at(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, at
     return (read * dt * u).sum(1)
 
 
-@torch.library.custom_op("mixerscope::selective_scan", mutates_args=())
-def _scan(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+def _forward(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
     inputs = (u, dt, a, b, c, _stride(u), keep)
     few_u, few_dt, few_b, few_c = few_documents(u, dt, b, c)
     sample = (few_u, few_dt, a, few_b, few_c, _stride(u), keep)
     return body("selective_scan", inputs, plain_scan, sample=sample)(*inputs)
 
 
-@torch.library.custom_op("mixerscope::selective_scan_backward", mutates_args=())
-def _scan_backward(
+def _backward(
     grad: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     inputs = (grad, u, dt, a, b, c, kept, _stride(u))
@@ -128,39 +126,11 @@ def _decay(dt: Tensor, a: Tensor) -> Tensor:
     return torch.mul(dt.unsqueeze(-1), a[:, None]).exp_()
 
 
-@_scan.register_fake
-def _(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+def _empty(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
     kept = _kept_shape(u, a, _stride(u), keep)
     return u.new_empty(u.shape), u.new_empty(kept, dtype=torch.promote_types(u.dtype, torch.float32))
 
 
-@_scan_backward.register_fake
-def _(
-    grad: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    of_u, of_dt, of_a, of_b, of_c = (x.new_empty(x.shape) for x in (u, dt, a, b, c))
-    return of_u, of_dt, of_a, of_b, of_c
-
-
-def _save(ctx, inputs, output) -> None:  # noqa: ANN001
-    *tensors, keep = inputs
-    assert keep, "a scan that kept no states has no gradient"
-    ctx.save_for_backward(*tensors, output[1])
-    # The states are returned for the backward pass alone.
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx, grad_y, grad_kept):  # noqa: ANN001, ANN202
-    assert grad_kept is None, "the kept states are not a differentiable output"
-    return *_scan_backward(grad_y, *ctx.saved_tensors), None
-
-
-_scan.register_autograd(_differentiate, setup_context=_save)
-
-
-@_scan.register_vmap
-def _(info, in_dims, *inputs):  # noqa: ANN001, ANN202
-    size = info.batch_size
-    *tensors, keep = inputs
-    y, kept = _scan(*fold_stack(tensors, in_dims[:-1], size), keep)
-    return (y.unflatten(0, (size, -1)), kept.unflatten(1, (size, -1))), (0, 1)
+_scan, _scan_backward = stacked_operator(
+    "selective_scan", _forward, _backward, _empty, returns=("y", "kept"), stack_at=(0, 1)
+)
