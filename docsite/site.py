@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import mixerscope
+from docsite.notebooks import as_markdown
 from docsite.reference import reference_pages
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +33,7 @@ def places() -> dict[Path, str]:
     """Every file that is on the site, and where."""
     found = {path: str(path.relative_to(DOCS)) for path in sorted(DOCS.rglob("*")) if path.is_file()}
     found |= {ROOT / source: place for source, place in TAKEN_IN.items()}
+    found |= {path: place.replace(".ipynb", ".md") for path, place in found.items() if path.suffix == ".ipynb"}
     for path in sorted((ROOT / "examples").glob("*.py")):
         found[path] = f"examples/{path.stem}.md"
     return found
@@ -46,6 +48,8 @@ def stage(folder: Path) -> list[str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".py":
             target.write_text(_example_page(path), encoding="utf-8")
+        elif path.suffix == ".ipynb":
+            target.write_text(_relinked(path, place, where, written, as_markdown(path)), encoding="utf-8")
         elif path.suffix == ".md":
             target.write_text(_relinked(path, place, where, written), encoding="utf-8")
         else:
@@ -61,8 +65,8 @@ def _example_page(path: Path) -> str:
     return f"# {path.name}\n\nRun it with `python examples/{path.name}`.\n\n```python\n{code}```\n"
 
 
-def _relinked(path: Path, place: str, where: dict[Path, str], written: dict[str, str]) -> str:
-    """A page whose links to files beside the docs lead to where these are on the site."""
+def _relinked(path: Path, place: str, where: dict[Path, str], written: dict[str, str], text: str | None = None) -> str:
+    """A page, or `text` in its place, whose links to files beside the docs lead to where these are on the site."""
 
     def lead(match: re.Match[str]) -> str:
         target = (path.parent / match[1]).resolve()
@@ -75,7 +79,7 @@ def _relinked(path: Path, place: str, where: dict[Path, str], written: dict[str,
             raise NoPlace(f"{path.relative_to(ROOT)} links to {match[1]}, which is not on the site")
         return os.path.relpath(on_site, Path(place).parent)
 
-    return LINK.sub(lead, path.read_text(encoding="utf-8"))
+    return LINK.sub(lead, path.read_text(encoding="utf-8") if text is None else text)
 
 
 def configuration(pages: list[str], docs: Path) -> str:
