@@ -26,8 +26,8 @@ def test_code_blocks_run_in_the_order_of_their_page(page: Path, tmp_path: Path):
     subprocess.run([sys.executable, "-W", "error", "page.py"], check=True, cwd=tmp_path)
 
 
-def test_the_readme_shows_what_its_example_prints(tmp_path: Path):
-    text = (ROOT / "README.md").read_text()
+def test_the_first_page_shows_what_its_example_prints(tmp_path: Path):
+    text = (ROOT / "docs" / "index.md").read_text()
     code = re.search(r"^```python\n(.*?)^```\n\n`(.*?)`$", text, re.M | re.S)
     assert code is not None
     ran = subprocess.run([sys.executable, "-c", code[1]], check=True, cwd=tmp_path, capture_output=True, text=True)
@@ -61,13 +61,21 @@ def test_links_to_files_lead_somewhere(page: Path):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_readme_names_every_architecture_and_task():
+def test_the_first_page_names_every_architecture_and_task():
     from mixerscope.registry import TASKS, architecture_entries
 
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs" / "index.md").read_text()
     for entry in [*architecture_entries(), *TASKS.entries()]:
         if entry.origin == "mixerscope":
             assert f"`{entry.name}`" in text, entry.name
+
+
+def test_the_readme_is_one_screen_with_one_picture_and_two_commands():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 36
+    assert len(re.findall(r"^!\[", text, re.M)) == 1
+    [block] = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
+    assert [line.split()[:2] for line in block.splitlines()] == [["make", "demo"], ["make", "test"]]
 
 
 def test_rates_and_seconds_in_the_docs_are_those_that_were_recorded():
