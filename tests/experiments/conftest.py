@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.report.browser import browser, opened  # noqa: F401 - fixtures
+
 
 @pytest.fixture(scope="session")
 def root() -> Path:

@@ -24,7 +24,7 @@ def report(
     Parameters
     ----------
     folder
-        A run's folder, or one that holds run folders.
+        A run's folder, one that holds run folders, or a pack of runs, or a folder with packs below it.
     out
         The page; left out: report.html in the folder.
     best
@@ -39,25 +39,27 @@ def report(
     """
     from mixerscope.cli.damage import sound_runs
     from mixerscope.cli.judge import judge_of
+    from mixerscope.cli.packed import unpacked
     from mixerscope.spec.reading import use_all
 
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise UserError(f"cannot write the page to {out}: it should be a file in a folder that exists")
     use_all(use)
     rules = judge_of(set_) if set_ else None
-    runs, left_out = sound_runs(folder, strict)
-    if rules is not None:
-        from mixerscope.runs import redo
+    with unpacked(folder) as place:
+        runs, left_out = sound_runs(place, strict)
+        if rules is not None:
+            from mixerscope.runs import redo
 
-        runs = [redo(run, "judge", rules) if "patch" in run.stages else run for run in runs]
-    from mixerscope.report import write_report
+            runs = [redo(run, "judge", rules) if "patch" in run.stages else run for run in runs]
+        from mixerscope.report import write_report
 
-    if best:
-        from mixerscope.sweep.best import best_runs
+        if best:
+            from mixerscope.sweep.best import best_runs
 
-        runs = best_runs(runs)
-        if not runs:
-            raise UserError(f"all runs in {folder} diverged, so none is the best; leave out --best")
-    page = write_report(folder, out, runs)
+            runs = best_runs(runs)
+            if not runs:
+                raise UserError(f"all runs in {folder} diverged, so none is the best; leave out --best")
+        page = write_report(folder.parent if folder.is_file() else folder, out, runs)
     results().print(f"{len(runs)} run{'s' if len(runs) > 1 else ''}: {page}", markup=False, soft_wrap=True)
     return FAILED if left_out else FINE

@@ -133,9 +133,15 @@ def how_sure(models: Sequence[ModelResult]) -> list[str]:
         weakest = min(verdict.share.low for verdict in proven if verdict.share)
         asked = [test for verdict in proven for test in verdict.tests if test.passed is not None]
         passed = sum(bool(test.passed) for test in asked)
-        every = "every named route was" if len(proven) > 1 else "the named route was"
-        said.append(f"{every} put to the proof: {passed} of {len(asked)} tests passed, and surely")
-        said[-1] += f" {percent(weakest)} of the documents or more take it"
+        named = sum(bool(verdict.route) for verdict in verdicts)
+        if len(proven) < named:
+            which = f"{len(proven)} of {named} routes were"
+        else:
+            which = "every named route was" if named > 1 else "the named route was"
+        said.append(
+            f"{which} put to the proof: {passed} of {len(asked)} tests passed, and surely {percent(weakest)} of the"
+            " documents or more take it"
+        )
     expected = false_names(verdicts)
     if expected.named and expected.needed:
         names = "the name" if expected.named == 1 else f"{expected.named} names"

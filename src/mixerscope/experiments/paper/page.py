@@ -1,6 +1,7 @@
 """One page over everything that is kept: claims on top, then every figure, ours beside published."""
 
 import base64
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,10 @@ def page_text(root: Path) -> str:
     """The page."""
     results = load_results(root)
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("mixerscope.experiments.paper", ""),
+        # the style sheet is that of the page over runs
+        loader=jinja2.ChoiceLoader(
+            [jinja2.PackageLoader("mixerscope.experiments.paper", ""), jinja2.PackageLoader("mixerscope.report")]
+        ),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -85,8 +89,18 @@ def _section(figure: Figure, root: Path, results: Results, there: bool) -> dict[
     }
 
 
+SIZE = re.compile(r'width="([\d.]+)"( height="[\d.]+")? viewBox="0 0 ([\d.]+) ([\d.]+)"')
+WIDER = 70
+"""Pixels to the right of a drawing: the reader's fonts may be wider than those it was laid out with."""
+
+
 def _data(drawing: Path) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(drawing.read_bytes()).decode()}"
+    text = drawing.read_text(encoding="utf-8")
+    found = SIZE.search(text)
+    if found:
+        width, height = float(found[1]) + WIDER, found[2] or ""
+        text = text.replace(found[0], f'width="{width:g}"{height} viewBox="0 0 {width:g} {found[4]}"', 1)
+    return f"data:image/svg+xml;base64,{base64.b64encode(text.encode()).decode()}"
 
 
 def summary(figure: Figure, cells: Sequence[Beside], left: str, about: dict[str, Any]) -> str:
