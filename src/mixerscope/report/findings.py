@@ -39,7 +39,9 @@ def finding(group: TaskGroup) -> Finding:
     ]
     named = [model for models in by_route.values() for model in models]
     if accuracies := _accuracies(named):
-        details.append(f"Accuracy on fresh documents: {_span(accuracies)}.")
+        guessing = [model.guessing for model in named if model.guessing is not None]
+        beside = f", where guessing gives {percent(guessing[0])}" if guessing else ""
+        details.append(f"Accuracy on fresh documents: {_span(accuracies)}{beside}.")
     details += [
         f"{_names(models)}: {mechanism}{_in_words(mechanism, models)}{_how_well(models)}."
         for mechanism, models in unnamed.items()
@@ -139,13 +141,13 @@ def how_sure(models: Sequence[ModelResult]) -> list[str]:
         else:
             which = "every named route was" if named > 1 else "the named route was"
         said.append(
-            f"{which} put to the proof: {passed} of {len(asked)} tests passed, and surely {percent(weakest)} of the"
-            " documents or more take it"
+            f"{which} put to the proof: {passed} of {len(asked)} tests passed, and at least {percent(weakest)} of the"
+            " documents take it (the lowest end of an interval)"
         )
     expected = false_names(verdicts)
     if expected.named and expected.needed:
-        names = "the name" if expected.named == 1 else f"{expected.named} names"
-        said.append(f"of {names} at most {expected.expected:.2g} should be wrong by chance")
+        names = f"{expected.named} name{'' if expected.named == 1 else 's'}"
+        said.append(f"of {names}, {expected.expected:.2g} at most are expected to be wrong by chance")
     if expected.untested:
         said.append(
             f"{expected.untested} name{' rests' if expected.untested == 1 else 's rest'} on no proof of the route"
