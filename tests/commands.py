@@ -30,12 +30,21 @@ def commands_of(page: Path) -> list[Command]:
     found: list[Command] = []
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
         wanted = {name.strip() for name in (block["needs"] or "").split(",") if name.strip()}
-        for line in block["lines"].replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
+        for line in _lines(block["lines"].replace("\\\n", " ")):
+            words = ["sh", "-c", line] if "<<" in line else shlex.split(line, comments=True)
             if words:
                 own = {match[1]} if (match := NEEDS.search(line)) else set()
                 found.append(Command(page, tuple(words), frozenset(wanted | own)))
     return found
+
+
+def _lines(text: str) -> list[str]:
+    """Of a block; a file that is written in place (`cat > FILE <<'END'`) is one line with its command."""
+    whole = re.compile(r"^.*<<'(\w+)'\n.*?^\1$", re.M | re.S)
+    files = {f"\0{i}": match[0] for i, match in enumerate(whole.finditer(text))}
+    for mark, file in files.items():
+        text = text.replace(file, mark)
+    return [files.get(line, line) for line in text.splitlines()]
 
 
 def all_commands() -> list[Command]:
