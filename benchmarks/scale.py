@@ -1,11 +1,12 @@
-"""What bookkeeping over many runs costs: `status`, `ls runs`, and a sweep that finds everything made.
+"""What bookkeeping over many runs costs: `status`, `ls runs`, a sweep that finds everything made, and `collect`.
 
 The runs are made by a script: one tiny model of each architecture is trained and taken through its stages, and what it
 left is sealed again under every other seed and learning rate of a sweep, so that 10,000 folders are there in a minute
 and each is whole. Commands are whole processes, start included, with files in the machine's cache. Their seconds are
 of the CPU, so that waiting for a busy machine is not counted, as none of them waits for anything else; the median of
 three counts. Of `ls runs` the first call is timed by itself: it reads every run, and later ones what has changed.
-Writes benchmarks/results/scale.json, and exits with 1 where a bar is missed.
+`collect` is given a million cells, in runs of a thousand each: both slots, three edits; its seconds are those of all
+threads together. Writes benchmarks/results/scale.json, and exits with 1 where a bar is missed.
 
     python -m benchmarks.scale
 """
@@ -24,7 +25,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import polars as pl
+
 from mixerscope.artifacts import Record, Weights
+from mixerscope.export import collect
 from mixerscope.results import run_folder
 from mixerscope.runs import run
 from mixerscope.spec import RunSpec
@@ -35,7 +39,14 @@ RESULTS = Path(__file__).parent / "results" / "scale.json"
 TIMES = 3
 RUNS = 10_000
 RATES = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]
-BARS = {"status_seconds": 2.0, "ls_seconds": 2.0, "sweep_ms_per_run": 5.0}
+CELLS = 10**6
+BARS = {
+    "status_seconds": 2.0,
+    "ls_seconds": 2.0,
+    "sweep_ms_per_run": 5.0,
+    "collect_seconds": 5.0,
+    "collect_mib": 500,
+}
 BASE = {
     "task": {"name": "ar", "num_pairs": 2, "num_keys": 4, "num_values": 4},
     "model": {"architecture": "attention", "width": 8},
@@ -44,10 +55,14 @@ BASE = {
 }
 
 
-def sweep_of(count: int) -> dict[str, Any]:
+LARGER = {"patch": {"documents": 8, "slots": ["key", "value"], "edits": ["swap", "zero", "mean"]}, "judge": {}}
+
+
+def sweep_of(count: int, stages: dict[str, Any] | None = None) -> dict[str, Any]:
     """A sweep of about so many runs, in cohorts of the usual size."""
+    base = {**BASE, "stages": stages or BASE["stages"]}
     seeds = list(range(max(1, count // (2 * len(RATES)))))
-    return {"base": BASE, "vary": {"model.architecture": ["attention", "based"], "train.lr": RATES, "seed": seeds}}
+    return {"base": base, "vary": {"model.architecture": ["attention", "based"], "train.lr": RATES, "seed": seeds}}
 
 
 def make_runs(sweep: dict[str, Any], root: Path) -> int:
@@ -90,20 +105,25 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
         (folder / name).write_bytes(data)
 
 
+WATCH = """
+import os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, code, used = os.wait4(process.pid, 0)
+print(code, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+"""
+"""What starts a command and says what it took: a small process, as a child's peak is at least what its parent has."""
+
+
 def timed(words: Sequence[str], times: int = TIMES) -> tuple[float, float]:
-    """Seconds and the most MiB of a command that must succeed: the median of some calls."""
+    """Seconds of the CPU, and the most MiB, of a command that must succeed: the median of some calls."""
     taken: list[tuple[float, float]] = []
     for _ in range(times):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mixerscope", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        assert process.stderr is not None
-        said = process.stderr.read()
-        _, code, used = os.wait4(process.pid, 0)
-        process.returncode = code
+        command = [sys.executable, "-c", WATCH, sys.executable, "-m", "mixerscope", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        code, seconds, size = map(float, done.stdout.split())
         if code:
-            raise SystemExit(f"`mixerscope {' '.join(words)}` ended with {code}: {said}")
-        taken.append((used.ru_utime + used.ru_stime, used.ru_maxrss / 1024))
+            raise SystemExit(f"`mixerscope {' '.join(words)}` ended with {code:.0f}: {done.stderr}")
+        taken.append((seconds, size))
     return median(seconds for seconds, _ in taken), max(size for _, size in taken)
 
 
@@ -123,6 +143,17 @@ def measure(root: Path, sweep: Path, runs: int) -> dict[str, Any]:
     }
 
 
+def measure_collect(folder: Path, cells: int) -> dict[str, Any]:
+    """One Parquet file of about so many cells."""
+    make_runs(sweep_of(10, LARGER), folder / "few")
+    each = len(collect(folder / "few", ["effects"])) // 10
+    runs, root, out = sweep_of(cells // each + 10, LARGER), folder / "cells", folder / "collected.parquet"
+    made = make_runs(runs, root)
+    seconds, size = timed(["collect", str(root), "--out", str(out)])
+    count = pl.scan_parquet(out).filter(pl.col("table") == "effects").select(pl.len()).collect().item()
+    return {"cells": count, "cells_in_runs": made, "collect_seconds": round(seconds, 2), "collect_mib": round(size)}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS)
@@ -137,6 +168,7 @@ def main() -> int:
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # nobody has listed these runs before
         shutil.rmtree(folder / "cache", ignore_errors=True)
         found = measure(root, folder / "sweep.json", made)
+        found |= measure_collect(folder, CELLS * asked.runs // RUNS)
     found |= {"bars": BARS, "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
     print(json.dumps(found, indent=2))
     if made >= RUNS:

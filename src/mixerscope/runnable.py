@@ -5,8 +5,9 @@ import os
 import torch
 
 from mixerscope.errors import UserError
-from mixerscope.model import Model, build_model, parameter_count, state_size
-from mixerscope.randomness import construction, stream
+from mixerscope.interventions import PairSettings
+from mixerscope.model import build_model, parameters_of, state_size
+from mixerscope.randomness import stream
 from mixerscope.registry import MIXERS
 from mixerscope.spec import RunSpec, training_identity
 
@@ -21,8 +22,7 @@ def _first_look(spec: RunSpec) -> None:
     """Builds the model; one with a mixer from outside is tried on two documents as well."""
     outside = [layer.mixer for layer in spec.model.layer_specs() if MIXERS.code(layer.mixer) is not None]
     if not outside:
-        with torch.device("meta"), construction(spec.seed):  # of which only the shapes are made
-            size = parameter_count(Model(spec.model, spec.task.vocab_size)) * WEIGHT_BYTES
+        size = parameters_of(spec.model, spec.task.vocab_size) * WEIGHT_BYTES
         _refuse_size("the model", size)
         if size > LARGE:
             return
@@ -55,11 +55,17 @@ def check_sizes(spec: RunSpec) -> None:
     sizes = {
         "train.documents": train.documents * task.max_length * TOKEN_BYTES,
         "train.eval_documents": train.eval_documents * task.max_length * TOKEN_BYTES,
+        "stages.patch.documents": max(map(_pairs, spec.stages.values()), default=0) * task.max_length * TOKEN_BYTES,
         "train.batch_size": train.batch_size * task.max_length * model.width * WEIGHT_BYTES,
         "model.width": (task.vocab_size + model.layers * model.width) * model.width * WEIGHT_BYTES,
     }
     for name, size in sizes.items():
         _refuse_size(name, size)
+
+
+def _pairs(stage: object) -> int:
+    """Documents of a stage, which are made to see whether they can be."""
+    return stage.documents if isinstance(stage, PairSettings) else 0
 
 
 def _refuse_size(name: str, size: int) -> None:

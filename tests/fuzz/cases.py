@@ -214,19 +214,21 @@ def _looked_at(folder: Path) -> str:
 
 
 def limited() -> None:
-    """From here on this process cannot ask for more than a case may have."""
+    """From here on this process cannot ask for more than a case may have beside what is there."""
     asked = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (asked + MOST_BYTES, resource.RLIM_INFINITY))
 
 
-def many(start: int, count: int) -> dict[int, str]:
-    """Does so many cases, and gives what went wrong."""
+def many(start: int, count: int, bounded: bool = False) -> dict[int, str]:
+    """Does so many cases, each with no more memory than it may have, and gives what went wrong."""
     wrong: dict[int, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
         finished = make_finished(Path(temporary) / "finished")
         for number in range(start, start + count):
             here = Path(temporary) / str(number)
             here.mkdir()
+            if bounded:
+                limited()
             if complaint := run_case(number, here, finished):
                 wrong[number] = complaint
             shutil.rmtree(here)
@@ -235,8 +237,7 @@ def many(start: int, count: int) -> dict[int, str]:
 
 if __name__ == "__main__":
     many(0, 40)  # so that everything is imported
-    limited()
-    found = many(int(sys.argv[1]), int(sys.argv[2]))
+    found = many(int(sys.argv[1]), int(sys.argv[2]), bounded=True)
     for number, complaint in found.items():
         sys.stdout.write(f"case {number}: {complaint}\n")
     sys.stdout.write(f"{sys.argv[2]} cases, {len(found)} went wrong\n")

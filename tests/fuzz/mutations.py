@@ -105,7 +105,7 @@ def mutated(data: Any, rng: random.Random) -> Any:
         elif how == 1 and isinstance(parent[key], dict):
             parent[key][rng.choice((*WORDS, "naem", "", "a.b"))] = rng.choice(VALUES)
         elif how == 2 and isinstance(parent[key], int | float) and not isinstance(parent[key], bool):
-            parent[key] = parent[key] * rng.choice((-1, 0, 2, 10, 1000, 0.5))
+            parent[key] = parent[key] * rng.choice((-1, 0, 2, 10, 1000))
         else:
             parent[key] = copy.deepcopy(rng.choice(VALUES))
     return changed["data"]

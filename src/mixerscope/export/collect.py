@@ -21,6 +21,8 @@ from mixerscope.spec.labels import IMPLIED, labels, varying
 from mixerscope.store import claim, find_runs, replacing
 
 COLLECTED = "collected.parquet"
+ROW_GROUP = 2**16
+"""Rows that are written together, and are in memory until then: a million cells take 310 MiB then."""
 ROWS = 50_000
 """Of a frame that is handed on: memory is that of a few of these."""
 TYPES: dict[Kind, Any] = {"text": pl.String, "integer": pl.Int64, "number": pl.Float64, "boolean": pl.Boolean}
@@ -121,7 +123,9 @@ def _sink(frame: "_Frame", progress: Progress, path: Path) -> None:
 
     try:
         lazy = register_io_source(source, schema=frame.schema)
-        lazy.sink_parquet(path, compression="zstd", compression_level=3, metadata={KEY: str(VERSION)})
+        lazy.sink_parquet(
+            path, compression="zstd", compression_level=3, row_group_size=ROW_GROUP, metadata={KEY: str(VERSION)}
+        )
     except (pl.exceptions.PolarsError, OSError) as error:
         if broken:
             raise broken[0] from None

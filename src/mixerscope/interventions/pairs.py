@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Self
 
 import torch
-from pydantic import PositiveInt, field_validator
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from mixerscope.artifacts.effects import JOINT, Mechanism
@@ -27,7 +27,7 @@ _POSITION = re.compile(r"pos:(?P<position>\d+)")
 class PairSettings(Spec):
     """Which counterfactual documents are made, and how many."""
 
-    documents: PositiveInt = 320
+    documents: int = Field(default=320, gt=0, le=10**6)
     """Documents that are measured, the same ones for every cell, seed and architecture."""
     slots: tuple[str, ...] = ()
     """Which tokens of the document are changed, one at a time; left out, the first slot of the task."""

@@ -7,6 +7,7 @@ from mixerscope.model.backbone import (
     build_model,
     load_weights,
     parameter_count,
+    parameters_of,
     state_size,
     trained_models,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "build_model",
     "load_weights",
     "parameter_count",
+    "parameters_of",
     "state_size",
     "trained_models",
 ]

@@ -242,6 +242,15 @@ def build_model(spec: ModelSpec, vocab_size: int, seed: int) -> Model:
     return model
 
 
+def parameters_of(spec: ModelSpec, vocab_size: int) -> int:
+    """How many parameters a model has, which need not be made for that, however large."""
+    try:
+        with torch.device("meta"), construction(0):
+            return parameter_count(Model(spec, vocab_size))
+    except Exception:  # noqa: BLE001 - someone's mixer may look at numbers while it is built
+        return parameter_count(build_model(spec, vocab_size, 0))
+
+
 def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
     """Strict: every parameter must be given, and nothing else."""
     model.load_state_dict(dict(weights), strict=True)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -36,6 +37,9 @@ class Spec(BaseModel):
         kind, bounded = field.annotation, any(hasattr(m, "le") or hasattr(m, "lt") for m in field.metadata)
         if isinstance(value, bool) and not _takes(kind, bool):
             raise ValueError(f"{key} should be a number, not {str(value).lower()}")
+        if isinstance(value, str) and not _takes(kind, str):
+            with suppress(ValueError):
+                value = float(value)  # which is read as the number it spells
         size = isinstance(value, int | float) and not isinstance(value, bool) and not _takes(kind, float)
         if size and not bounded and not key.endswith("seed") and abs(value) > cls.size_limit:
             raise ValueError(f"{key} should be at most {cls.size_limit:,}, got {_roughly(value)}")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mixerscope.machine import Machine
-from mixerscope.model import build_model, parameter_count
+from mixerscope.model import parameters_of
 from mixerscope.randomness import stream
 from mixerscope.spec import ModelSpec, RunSpec, digest
 from mixerscope.sweep.ahead import compiles_ahead
@@ -174,7 +174,7 @@ def _mean_longest(key: str, task: Task, batch: int) -> float:
 
 @lru_cache(maxsize=1024)
 def _parameters_of(model: str, vocab_size: int) -> int:
-    return parameter_count(build_model(ModelSpec.model_validate_json(model), vocab_size, seed=0))
+    return parameters_of(ModelSpec.model_validate_json(model), vocab_size)
 
 
 def _parameters(model: ModelSpec, vocab_size: int) -> int:
