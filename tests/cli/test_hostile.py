@@ -91,15 +91,15 @@ def test_a_file_of_a_size_that_no_run_has_is_not_read(cli, finished, spec_file):
 def test_where_the_disk_is_full_nothing_is_sealed_and_the_next_call_goes_on(
     cli, spec_file, tmp_path, monkeypatch, name
 ):
-    write = files._write_bytes
+    replace = os.replace
 
-    def full(path, data) -> None:
+    def full(written, path) -> None:
         if path.name == name:
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(path, data)
+        replace(written, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "_write_bytes", full)
+        patch.setattr(os, "replace", full)
         code, out, err = cli("run", spec_file())
     assert (code, out) == (1, "")
     assert err.splitlines()[-1].startswith("mixerscope: cannot write runs/attention-")
@@ -113,15 +113,15 @@ def test_where_the_disk_is_full_nothing_is_sealed_and_the_next_call_goes_on(
 def test_a_full_disk_fails_one_cohort_and_no_other(cli, spec_file, tmp_path, monkeypatch):
     sweep = {"base": json.loads(spec_file().read_text()), "vary": {"model.architecture": ["attention", "based"]}}
     (tmp_path / "sweep.json").write_text(json.dumps(sweep))
-    write = files._write_bytes
+    replace = os.replace
 
-    def full(path, data) -> None:
+    def full(written, path) -> None:
         if path.parent.name.startswith("based"):
             raise OSError(errno.EDQUOT, "Disk quota exceeded")
-        write(path, data)
+        replace(written, path)
 
-    monkeypatch.setattr(files, "_write_bytes", full)
-    monkeypatch.setattr(files, "_append", lambda path, line: full(path.parent / "based/x", line))
+    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(files, "_append", lambda path, line: full(None, path.parent / "based/x"))
     code, out, err = cli("sweep", "sweep.json")
     assert code == 1
     assert re.search(r"failed: cannot write \S*runs/based-\S*: Disk quota exceeded", out)

@@ -40,8 +40,8 @@ class Spec(BaseModel):
         if isinstance(value, str) and not _takes(kind, str):
             with suppress(ValueError):
                 value = float(value)  # which is read as the number it spells
-        size = isinstance(value, int | float) and not isinstance(value, bool) and not _takes(kind, float)
-        if size and not bounded and not key.endswith("seed") and abs(value) > cls.size_limit:
+        free = bounded or key.endswith("seed") or isinstance(value, bool) or _takes(kind, float)
+        if isinstance(value, int | float) and not free and abs(value) > cls.size_limit:
             raise ValueError(f"{key} should be at most {cls.size_limit:,}, got {_roughly(value)}")
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
