@@ -108,7 +108,9 @@ def test_runs_without_weights_and_names_that_are_taken_are_refused(
         assert main(["export", str(run.folder.path), "--to", str(tmp_path / to)]) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert main(["export", str(made), "--to", str(tmp_path / "hub")]) == 2
-    assert "holds no finished run" in capsys.readouterr().err
+    assert "holds 3 runs; name the folder of one" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "taken"), "--to", str(tmp_path / "hub")]) == 2
+    assert "holds no finished runs" in capsys.readouterr().err
     run.folder.drop(Weights.file)
     assert main(["export", str(run.folder.path), "--to", str(tmp_path / "hub")]) == 2
     assert "without keeping the weights" in capsys.readouterr().err

@@ -84,6 +84,11 @@ VERBS = {
         "A run as a folder for the Hugging Face Hub, or results as records of Every Eval Ever.",
         "mixerscope export runs/demo/mamba-0123456789ab --to mamba-on-recall",
     ),
+    "track": (
+        "track:track",
+        "Learning curves, scores and verdicts of finished runs for TensorBoard, W&B (offline) or Trackio.",
+        "mixerscope track runs --to tensorboard",
+    ),
     "check": (
         "check:check",
         "Try a mixer or a task against every property that the rest relies on.",

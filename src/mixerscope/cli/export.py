@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from mixerscope.cli.console import results
-from mixerscope.errors import FAILED, FINE, remark
+from mixerscope.errors import FAILED, FINE, UserError, remark
 
 
 def export(
@@ -24,7 +24,7 @@ def export(
     Parameters
     ----------
     run
-        A run's folder; for records also one that holds run folders.
+        A run's folder, or one that holds it and no other; for records one that holds as many as you like.
     to
         The folder to write, which must not be there yet.
     format
@@ -45,8 +45,12 @@ def export(
     use_all(use)
     if format == "huggingface":
         from mixerscope.export.huggingface import export_run
+        from mixerscope.store import find_runs
 
-        made = export_run(run, to)
+        found = find_runs(run)
+        if len(found) > 1:
+            raise UserError(f"{run} holds {len(found)} runs; name the folder of one of them")
+        made = export_run(found[0].path, to)
         results().print(f"{made}: README.md is its card", markup=False, soft_wrap=True)
         return FINE
     from mixerscope.export.every_eval_ever import write_records
