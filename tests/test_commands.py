@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -78,6 +77,18 @@ class Mine(ms.Mixer):
 """
 
 
+TINY = """{
+    "base": {
+        "task": {"name": "ar", "num_pairs": 2, "num_keys": 4, "num_values": 4},
+        "model": {"architecture": "attention"},
+        "train": {"steps": 4, "batch_size": 4, "documents": 16, "eval_every": 2, "eval_documents": 8},
+        "stages": {"patch": {"documents": 8}, "judge": {}}
+    },
+    "vary": {"model.width": [8, 16, 24]}
+}"""
+"""A sweep of three cohorts, for the pages that have one called mine.json."""
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
     """A folder as the pages assume it: what is kept of the paper, a mixer, a task, sweeps."""
@@ -90,15 +101,11 @@ def desk(tmp_path: Path) -> Path:
     lab.mkdir()
     (lab / "__init__.py").write_text("")
     (lab / "mixer.py").write_text(MINE.replace("Mine", "MyMixer"))
-    tiny = (
-        '{"base": {"task": {"name": "ar", "num_pairs": 2, "num_keys": 4, "num_values": 4}, "model": {"architecture":'
-        ' "attention", "width": 8}, "train": {"steps": 4, "batch_size": 4, "documents": 16, "eval_every": 2,'
-        ' "eval_documents": 8}, "stages": {"patch": {"documents": 8}, "judge": {}}}, "vary": {"seed": [0, 1]}}'
-    )
-    (tmp_path / "mine.json").write_text(tiny)
+    (tmp_path / "mine.json").write_text(TINY)
     (lab / "sweeps.py").write_text(
-        f"import json\n\nimport mixerscope as ms\n\nwidths = ms.Sweep(**json.loads('''{tiny}'''))\n"
+        f"import mixerscope as ms\n\n\ndef widths():\n    return ms.Sweep.model_validate({TINY})\n"
     )
+    subprocess.run([SCRIPT, "sweep", "mine.json", "--out", "runs/mine"], cwd=tmp_path, check=True, capture_output=True)
     return tmp_path
 
 
@@ -127,6 +134,8 @@ def test_the_commands_of_a_page_run_in_its_order(page: Path, desk: Path):
             words = [{"mixerscope": str(SCRIPT), "sh": "sh"}.get(first, sys.executable), *rest]
             ran = subprocess.run(words, cwd=desk, capture_output=True, text=True)
             assert ran.returncode == 0, f"{command.text}\n{ran.stdout[-2000:]}\n{ran.stderr[-2000:]}"
+            if "--dry-run" in rest:
+                (desk / "mine.json").write_text(TINY)  # a page's own sweep was read; what is made is a tiny one
 
 
 def _serves(words: list[str], folder: Path) -> None:
@@ -141,7 +150,7 @@ def _serves(words: list[str], folder: Path) -> None:
             assert line, "the server ended without an address"
             assert time.monotonic() < deadline
     finally:
-        server.send_signal(signal.SIGINT)
+        server.terminate()
         server.wait(30)
 
 
