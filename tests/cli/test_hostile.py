@@ -151,3 +151,14 @@ def test_a_terminal_that_knows_ascii_only_gets_what_it_can_show(tmp_path):
     done = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"mixerscope: \\xe4\\u2013 holds no finished runs")
+
+
+def test_a_reader_that_has_gone_is_no_failure_of_ours():
+    """As with `mixerscope ls | head`: the exit code is that of a process that SIGPIPE ends, and nothing is said."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "mixerscope", "ls"], stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")

@@ -22,6 +22,10 @@ class _Safe(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*(printable(one) if isinstance(one, str) else one for one in objects), **options)
 
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process with 1; what the end of a reader means is for `main` to say."""
+        raise BrokenPipeError
+
 
 class _SafeTable(Table):
     """Cells are text and no markup."""
