@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mixerscope.analysis.documents import Path, SlotDocuments, candidate_paths
-from mixerscope.analysis.evidence import NO_ROUTE, moves, together_text
+from mixerscope.analysis.evidence import MOST, NO_ROUTE, moves, together_text
 from mixerscope.analysis.proofs import ABOUT, NECESSARY, SUFFICIENT, TAKES, arrival, passed_by, taken_by, tested
 from mixerscope.analysis.questions import Questions, interval, percent, slot_documents
 from mixerscope.analysis.rules import (
@@ -38,7 +38,7 @@ MOST_ROUTES = 6
 """Routes of a slot that are put to the proof."""
 LEAST_COMMON = 0.02
 """Share of the documents that must take a route, judged by single stations, for it to be worth a proof."""
-NEITHER = "neither"
+NEITHER, ASKS = "neither", "brings only what is asked"
 Counts = Callable[[Path], dict[str, Tensor]]
 """For one path, by test: [documents that count] whether they pass."""
 
@@ -259,29 +259,32 @@ class _Case(Questions):
         return self.unnamed(UNDETERMINED, f"the {self.slot} goes one way, but the {slot} goes by {told}")
 
     def _asks(self, carriers: tuple[str, ...]) -> Verdict | None:
-        """The block in which key and value arrive must be the one that looks for what is asked, or it retrieves
-        nothing: it brings the whole document along, and a later block picks."""
+        """The block in which key and value arrive must bring what is asked and nothing else, or it retrieves nothing:
+        it brings the whole document along, and a later block picks."""
         if not self._others() or self.facts.one_block:
             return None
-        block, blocks = arrival(carriers), {each.block: each for each in (self.proof.asked if self.proof else ())}
+        block, blocks = arrival(carriers), {each.block: each for each in (self.proof.unasked if self.proof else ())}
         if block not in blocks or int(blocks[block].gap.sum()) < self.rules.min_documents:
-            self.tests.append(Test("asks there", None, about="not tried, or too few answers change with the query"))
+            self.tests.append(Test(ASKS, None, about="not tried, or too few documents can be asked something else"))
             return None
-        shares = {number: proportion_estimate(each.brings_back(self.rules.carries)) for number, each in blocks.items()}
-        passed = shares[block].low > self.rules.names
-        about = f"documents with another query in which what block {block} wrote there brings the answer back"
-        self.tests.append(Test("asks there", passed, shares[block], self.rules.names, about))
+        if block == max(blocks):  # what is said follows what is asked, and nobody comes after
+            self.tests.append(Test(ASKS, None, about="by the last block, so it is picked there or nowhere"))
+            return None
+        shares = {number: proportion_estimate(each.kept_out(self.rules.carries)) for number, each in blocks.items()}
+        passed, slot = shares[block].low > self.rules.names, blocks[block].slot
+        about = f"documents in which block {block} does not bring the {slot} when something else is asked"
+        self.tests.append(Test(ASKS, passed, shares[block], self.rules.names, about))
         if passed:
             return None
-        best = max(shares, key=lambda number: shares[number].value)
         arrives = f"the {self.slot} and what belongs to it arrive in block {block}"
-        if best != block and shares[best].low > 0.5:
+        later = [number for number, share in shares.items() if number > block and share.low > MOST]
+        if shares[block].high < MOST and later:
             return self.unnamed(
                 CONTRADICTED,
-                f"{arrives}, but what is asked is looked for in block {best} (in {percent(shares[best].value)} of the"
-                " documents)",
+                f"{arrives}, but so does what is not asked; what is asked is picked in block {later[0]} (in"
+                f" {percent(shares[later[0]].value)} of the documents)",
             )
-        said = f"what it writes for a query brings the answer back in {interval(shares[block])} only"
+        said = f"what is not asked stays away in {interval(shares[block])} of the documents only"
         return self.unnamed(UNDETERMINED, f"{arrives}, but {said}")
 
     def _robust(self, path: Path) -> Verdict | None:

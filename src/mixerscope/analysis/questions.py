@@ -111,7 +111,7 @@ class Questions:
             if not share.low > needed and (worst is None or share.value < worst[0]):
                 worst = share.value, followed.kind, share, usual
         if worst is None:
-            return None
+            return self.gives_up()
         _, kind, share, usual = worst
         reason = (
             f"{percent(usual)} of the documents are answered, but the answer follows in {interval(share)} only when"
@@ -119,6 +119,26 @@ class Questions:
         )
         # Half of them is a mixture of answers that follow and answers that come from elsewhere.
         return self.unnamed(NOT_RETRIEVAL if share.high < usual / 2 else UNDETERMINED, reason)
+
+    def gives_up(self) -> Verdict | None:
+        """An answer that was read off the document goes when the document says otherwise. One that was guessed stays,
+        and the one that is guessed instead may be right as often, so that following does not show it."""
+        for followed in self.proof.followed if self.proof else ():
+            name = f"gives the old answer up: {followed.kind}"
+            if followed.stays is None or int(followed.before.sum()) < self.rules.min_documents:
+                why = "not looked at by this proof" if followed.stays is None else "too few were right before"
+                self.tests.append(Test(name, None, about=why))
+                continue
+            share = proportion_estimate(followed.given_up())
+            passed, about = share.low > self.rules.names, "right answers that are given up when the document changes"
+            self.tests.append(Test(name, passed, share, self.rules.names, about))
+            if not passed:
+                return self.unnamed(
+                    UNDETERMINED,
+                    f"of the right answers only {interval(share)} are given up when the document says otherwise"
+                    f" ({followed.kind})",
+                )
+        return None
 
     def reads(self) -> Verdict | None:
         """A model that uses a token loses answers when it is changed."""

@@ -53,21 +53,22 @@ class TestedRoute:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """With the query changed: what one block writes at the query is that of the clean document, and nothing else is."""
+class Unasked:
+    """What stands behind a block, where the answer is read, of a value that was not asked for."""
 
     slot: str
+    """The value."""
     block: int
     gap: "Tensor"
-    """[n] the documents that count, as above."""
+    """[n] the documents that count, as above, and that can be asked something else."""
     share: "Tensor"
-    """[n] how far this brings the answer's logit difference back."""
+    """[n] how far it brings the answer's logit difference back once the value is asked for."""
     answered: "Tensor"
-    """[n] whether the answer is right again."""
+    """[n] whether the answer is right then."""
 
-    def brings_back(self, halfway: float) -> "Tensor":
-        """[counting] whether it goes more than half-way, and the answer is right again."""
-        return ((self.share > halfway) & self.answered)[self.gap]
+    def kept_out(self, halfway: float) -> "Tensor":
+        """[counting] whether the value did not arrive unasked: neither half of the way nor the answer comes back."""
+        return ((self.share <= halfway) & ~self.answered)[self.gap]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,13 @@ class Followed:
     """[n] whether the document was answered rightly before it was changed; empty where all of them were chosen so."""
     right: "Tensor"
     """[n] whether the changed one is answered as predicted."""
+    stays: "Tensor | None" = None
+    """[n] whether the answer of before is still given; proofs of before this was looked at do not know."""
+
+    def given_up(self) -> "Tensor":
+        """[right before] whether the answer, which no longer is one, is not given any more."""
+        assert self.stays is not None, "this proof did not look"
+        return ~self.stays[self.before]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +109,7 @@ class Proof(Frames):
     routes: tuple[TestedRoute, ...]
     followed: tuple[Followed, ...] = ()
     variants: tuple[Variant, ...] = ()
-    asked: tuple[Asked, ...] = ()
+    unasked: tuple[Unasked, ...] = ()
 
     def shaded(self) -> tuple[str, ...]:
         """The column of shares."""
@@ -127,10 +135,13 @@ class Proof(Frames):
             test = f"route of the {route.slot}: {' → '.join(route.carriers)}"
             for name, passed in (("sufficient", route.brings_back(0.5)), ("necessary", route.takes_away(0.5))):
                 yield _row(f"{test}, {name}", route.on, passed)
-        for asked in self.asked:
-            yield _row(f"block {asked.block} looks for the {asked.slot}", USUAL, asked.brings_back(0.5))
+        for unasked in self.unasked:
+            test = f"block {unasked.block} leaves the {unasked.slot} where it is unless asked"
+            yield _row(test, USUAL, unasked.kept_out(0.5))
         for followed in self.followed:
             yield _row(f"follows: {followed.kind}", USUAL, followed.right)
+            if followed.stays is not None:
+                yield _row(f"gives the old answer up: {followed.kind}", USUAL, followed.given_up())
         for variant in self.variants:
             yield _row("answers", variant.name, variant.right)
 
@@ -138,7 +149,7 @@ class Proof(Frames):
         import safetensors.torch
         from torch import Tensor
 
-        header: dict[str, Any] = {"version": 3}
+        header: dict[str, Any] = {"version": 4}
         tensors: dict[str, Tensor] = {}
         for kind in _KINDS:
             header[kind] = []
@@ -172,13 +183,17 @@ class Proof(Frames):
                 arrays.setdefault(start, {})[last] = array
             found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
             for kind, record in _KINDS.items():
-                for number, words in enumerate(header.get(kind, ())):
-                    own = arrays.get(f"{kind}.{number}", {})
+                called = "asked" if kind == "unasked" and header["version"] < 4 else kind
+                for number, words in enumerate(header.get(called, ())):
+                    own = arrays.get(f"{called}.{number}", {})
                     if len({len(array) for array in own.values()}) > 1:
                         raise ValueError("its parts do not fit together")
                     if kind == "followed" and header["version"] == 1:
                         # They were made of the documents that were patched, and counted where those were right.
                         own = {"before": np.empty(0, dtype=bool), "right": own["right"][own["counts"]]}
+                    if called == "asked":
+                        # They looked whether what a block writes for a question brings its answer back, as it should.
+                        own |= {"share": 1 - own["share"], "answered": ~own["answered"]}
                     if kind == "routes":
                         words = {**words, "carriers": tuple(words["carriers"])}
                         if header["version"] < 3:  # nobody looked at the answers, so shares are all there is
@@ -189,7 +204,7 @@ class Proof(Frames):
             raise CorruptFile(f"this is no proof: {type(error).__name__}: {error}") from error
 
 
-_KINDS: dict[str, type[Any]] = {"routes": TestedRoute, "followed": Followed, "variants": Variant, "asked": Asked}
+_KINDS: dict[str, type[Any]] = {"routes": TestedRoute, "followed": Followed, "variants": Variant, "unasked": Unasked}
 """What a proof is made of; the last was not in the first versions."""
 
 

@@ -23,7 +23,7 @@ from mixerscope.artifacts.proof import USUAL, Followed, Proof, TestedRoute, Vari
 from mixerscope.artifacts.verdicts import Verdict, Verdicts
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.adapt import Adapted
-from mixerscope.interventions.asks import asked_by
+from mixerscope.interventions.asks import unasked_at
 from mixerscope.interventions.batching import batching, device_of
 from mixerscope.interventions.effects import Effects, counterfactual_or_runner_up
 from mixerscope.interventions.engine import Grid
@@ -123,7 +123,7 @@ def prove_cohort(
     with members.evaluating():
         for found, more in zip(tested, _tested(members, pairs, routes, USUAL, batch_documents), strict=True):
             found += more
-        followed, asked = _followed(members, pairs, fresh_documents), asked_by(members, pairs, batch_documents)
+        followed, unasked = _followed(members, pairs, fresh_documents), unasked_at(members, pairs, batch_documents)
         for name, other in (variants or {}).items():
             reason = _refused(members.first, other)
             right = [torch.empty(0, dtype=torch.bool)] * len(models) if reason else _right(members, other.original)
@@ -135,7 +135,7 @@ def prove_cohort(
                     found += more
     return [
         Proof(tuple(own), tuple(follows), tuple(others), tuple(blocks))
-        for own, follows, others, blocks in zip(tested, followed, sizes, asked, strict=True)
+        for own, follows, others, blocks in zip(tested, followed, sizes, unasked, strict=True)
     ]
 
 
@@ -242,16 +242,27 @@ def _both_ways(pairs: Pairs, slot: str, sites: Sequence[str]) -> Program:
 
 def _right(members: Members, batch: Batch) -> list[Tensor]:
     """By model: [n] whether documents with one answer each are answered rightly."""
+    return [right for right, _ in _answered(members, batch, batch.answers()[1])]
+
+
+def _answered(members: Members, batch: Batch, before: Tensor) -> list[Tensor]:
+    """By model: [2, n] whether documents with one answer each are answered rightly, and whether with `before` [n]."""
     device = device_of(members.first)
     size = batching(members.first, batch, 64, len(members)).rows
-    parts = [batch[slice(start, start + size)].to(device) for start in range(0, len(batch), size)]
-    return list(torch.cat([members.map(_answers(part)).cpu() for part in parts], 1))
+    parts = [slice(start, start + size) for start in range(0, len(batch), size)]
+    found = [members.map(_answers(batch[part].to(device), before[part].to(device))).cpu() for part in parts]
+    return list(torch.cat(found, -1))
 
 
-def _answers(batch: Batch) -> Program:
-    """[n] whether the answer of each document is right."""
+def _answers(batch: Batch, before: Tensor) -> Program:
+    """[2, n] whether the answer of each document is right, and whether it is the one of before."""
     read, answers = batch.answers()
-    return lambda model: answer_correct(model(batch.tokens, read[:, None])[:, 0], answers)
+
+    def program(model: Model | Adapted) -> Tensor:
+        logits = model(batch.tokens, read[:, None])[:, 0]
+        return torch.stack([answer_correct(logits, answer) for answer in (answers, before)])
+
+    return program
 
 
 def _followed(members: Members, pairs: Pairs, documents: int) -> list[list[Followed]]:
@@ -260,12 +271,12 @@ def _followed(members: Members, pairs: Pairs, documents: int) -> list[list[Follo
     if pairs.task is None or not pairs.task.counterfactuals or not documents:
         return found
     fresh = pairs.task.sample(documents, stream(pairs.data_seed, "proof"), "test")
-    before = _right(members, fresh)
+    before, answers = _right(members, fresh), fresh.answers()[1]
     for kind in pairs.task.counterfactuals:
         changed = pairs.task.counterfactual(kind, fresh, stream(pairs.data_seed, "proof", kind))
         possible = changed.labels["changed"] > 0
-        for own, was, now in zip(found, before, _right(members, changed), strict=True):
-            own.append(Followed(kind, was[possible], now[possible]))
+        for own, was, (now, stays) in zip(found, before, _answered(members, changed, answers), strict=True):
+            own.append(Followed(kind, was[possible], now[possible], stays[possible]))
     return found
 
 

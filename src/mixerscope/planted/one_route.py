@@ -4,6 +4,7 @@ import torch
 
 from mixerscope.model import Model
 from mixerscope.planted.parts import ChosenRecall, TwoRoutes
+from mixerscope.planted.separate_ways import SMALLER, numbered
 from mixerscope.planted.truth import by_induction, in_blocks, one_route
 from mixerscope.planted.writing import (
     LOUD,
@@ -131,6 +132,35 @@ def summary_at_divider(task: AR, seed: int) -> Model:
     return model
 
 
+@torch.no_grad()
+def in_cipher(task: AR, seed: int) -> Model:
+    """Induction of the sum of key and value, which an MLP has written at the value; block 2 takes the query off it."""
+    count = task.num_values
+    basis = Basis(task, seed, more={"sum": count, "found": count})
+    model = bare(task, basis, ("attention", "attention", "planted/each_alone"), mlp=True)
+    of_key, of_value = torch.arange(task.num_keys).repeat_interleave(count), torch.arange(count).repeat(task.num_keys)
+    total = (of_key + of_value) % count
+    fetch(attention_of(model, 0), basis, 0, 1, basis.keys, basis.previous_keys)
+    detect(model, 0, basis.previous_keys[of_key] + basis.values[of_value], 1.5, basis.more["sum"][total])
+    offers, found = basis.previous_keys, basis.more["found"]
+    attend(attention_of(model, 1), 0, basis.keys, offers, basis.more["sum"], found, rest=basis)
+    detect(model, 2, basis.keys[of_key] + found[total], 1.5, LOUD * basis.values[of_value])
+    return model
+
+
+@torch.no_grad()
+def given_again(task: AR, seed: int) -> Model:
+    """Block 0 gives the answer at once; block 1 takes it away and finds the same again from the key."""
+    basis = Basis(task, seed)
+    model = bare(task, basis, ("planted/chosen_recall", "planted/two_routes"))
+    second = mixer_of(model, 1, TwoRoutes)
+    for part in (mixer_of(model, 0, ChosenRecall), second.recall):
+        recall(part, basis.keys, basis.keys, LOUD * basis.values, basis.values)
+    query = basis.position[query_place(task)][None]
+    attend(second.attention, 0, query, query, basis.values, -basis.values, rest=basis)
+    return model
+
+
 ENTRIES = (
     one_route(
         "direct retrieval, idle copy at the value",
@@ -147,6 +177,30 @@ ENTRIES = (
             "value value value query",
             (0, "TwoRoutes", "key", "value"),
             (2, "attention", "value", "query"),
+        ),
+    ),
+    one_route(
+        "direct retrieval, answer given, taken back and found again",
+        given_again,
+        "direct retrieval",
+        in_blocks("key key query", "value value query", (1, "TwoRoutes", "key", "query")),
+    ),
+    one_route(
+        "direct retrieval, all values gathered and one picked in the same block",
+        lambda task, seed: numbered(task, seed, picks=0),
+        "direct retrieval",
+        in_blocks("key query query", "value query query", (0, "attention head 3", "key", "query")),
+        task=SMALLER,
+    ),
+    one_route(
+        "induction in cipher, which the query opens later",
+        in_cipher,
+        "induction",
+        in_blocks(
+            "key value query query",
+            "value value query query",
+            (0, "attention", "key", "value"),
+            (1, "attention", "value", "query"),
         ),
     ),
     one_route(

@@ -106,11 +106,12 @@ def asked_by_value(task: AR, seed: int) -> Model:
 
 
 @torch.no_grad()
-def gathered(task: AR, seed: int) -> Model:
+def gathered(task: AR, seed: int, said_again: bool = False) -> Model:
     """Block 0 brings all pairs to the query, each in directions of its own, whatever is asked; the MLP of block 1 picks
-    the one that is."""
+    the one that is. The MLP of block 0 may say the question again, and only that is then looked at."""
     pairs, keys, values = task.num_pairs, task.num_keys, task.num_values
-    basis = Basis(task, seed, 2 * pairs, more={"keys": pairs * keys, "values": pairs * values})
+    more = {"keys": pairs * keys, "values": pairs * values, "asked": keys if said_again else 0}
+    basis = Basis(task, seed, 2 * pairs, more=more)
     in_pair = zip(basis.more["keys"].chunk(pairs), basis.more["values"].chunk(pairs), strict=True)
     model = bare(task, basis, ("attention", "planted/each_alone"), heads=2 * pairs, mlp=True)
     first, query = attention_of(model, 0), basis.position[query_place(task)][None]
@@ -119,8 +120,31 @@ def gathered(task: AR, seed: int) -> Model:
     for pair, (at, (key, value)) in enumerate(zip(key_places(task).tolist(), in_pair, strict=True)):
         attend(first, pair, query, basis.position[at][None], basis.keys, key, rest=basis)
         attend(first, pairs + pair, query, basis.position[at + 1][None], basis.values, value, rest=basis)
-        found.append(basis.keys[of_key] + key[of_key] + value[of_value])
-    detect(model, 1, torch.cat(found), 2.5, LOUD * basis.values[of_value].repeat(pairs, 1))
+        found.append(key[of_key] + value[of_value])
+    question = basis.keys
+    if said_again:
+        question = basis.more["asked"]
+        detect(model, 0, basis.keys + query, 1.5, question)
+    chosen = torch.cat(found) + question[of_key].repeat(pairs, 1)
+    detect(model, 1, chosen, 2.5, LOUD * basis.values[of_value].repeat(pairs, 1))
+    return model
+
+
+@torch.no_grad()
+def numbered(task: AR, seed: int, picks: int = 1) -> Model:
+    """Block 0 brings all values to the query, by number, and finds the number of the pair that is asked; the MLP of the
+    block `picks` says the value of that number."""
+    pairs, values = task.num_pairs, task.num_values
+    basis = Basis(task, seed, pairs + 1, more={"slots": pairs * values, "number": pairs})
+    slots, number = basis.more["slots"], basis.more["number"]
+    model = bare(task, basis, ("attention", "planted/each_alone"), heads=pairs + 1, mlp=True)
+    first, query = attention_of(model, 0), basis.position[query_place(task)][None]
+    for pair, (at, slot) in enumerate(zip(key_places(task).tolist(), slots.chunk(pairs), strict=True)):
+        attend(first, pair, query, basis.position[at + 1][None], basis.values, slot, rest=basis)
+    places = 2 * basis.position[key_places(task)]  # half of the attention stays at the query
+    attend(first, pairs, basis.keys, basis.keys, places, number, rest=basis)
+    chosen = number.repeat_interleave(values, 0) + slots
+    detect(model, picks, chosen, 1.5, LOUD * basis.values.repeat(pairs, 1))
     return model
 
 
@@ -180,6 +204,12 @@ ENTRIES = (
         "all pairs gathered at the query, picked there later",
         gathered,
         in_blocks("key query query", "value query query", (0, "attention", "key", "query")),
+        task=SMALLER,
+    ),
+    _neither(
+        "all values gathered and the number of the pair found, picked later",
+        numbered,
+        in_blocks("key query query", "value query query", (0, "attention head 3", "key", "query")),
         task=SMALLER,
     ),
     _neither(

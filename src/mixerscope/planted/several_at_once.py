@@ -6,7 +6,18 @@ from mixerscope.model import Model
 from mixerscope.planted.models import two_routes
 from mixerscope.planted.parts import ChosenRecall, EachAlone, TwoRoutes
 from mixerscope.planted.truth import in_blocks, nameless
-from mixerscope.planted.writing import LOUD, Basis, attend, attention_of, bare, fetch, look_back, mixer_of, recall
+from mixerscope.planted.writing import (
+    LOUD,
+    Basis,
+    attend,
+    attention_of,
+    bare,
+    detect,
+    fetch,
+    look_back,
+    mixer_of,
+    recall,
+)
 from mixerscope.tasks import AR
 
 IN_NONE = (0.0, 0.0)
@@ -107,6 +118,19 @@ def by_halves(task: AR, seed: int) -> Model:
     return model
 
 
+@torch.no_grad()
+def agreement(task: AR, seed: int) -> Model:
+    """Block 0 finds the value directly and block 1 by induction; it is said if both have found the same."""
+    basis = Basis(task, seed, more={"once": task.num_values, "again": task.num_values})
+    model = bare(task, basis, ("planted/two_routes", "attention"), mlp=True)
+    first, (once, again) = mixer_of(model, 0, TwoRoutes), (basis.more["once"], basis.more["again"])
+    look_back(first.attention, basis)
+    recall(first.recall, basis.keys, basis.keys, basis.values, once)
+    attend(attention_of(model, 1), 0, basis.keys, basis.previous_keys, basis.values, again, rest=basis)
+    detect(model, 1, once + again, 1.5, LOUD * basis.values)
+    return model
+
+
 ENTRIES = (
     nameless(
         "backup: another route where the first fails",
@@ -172,6 +196,13 @@ ENTRIES = (
         lambda task, seed: two_routes(task, seed, induction=0.9, direct=0.5),
         "distributed",
         in_blocks("key key&value query", "value value query"),
+    ),
+    nameless(
+        "two routes that must agree",
+        agreement,
+        "distributed",
+        in_blocks("key value&query query", "value value&query query"),
+        with_value_corrupted="undetermined",
     ),
     nameless(
         "direct retrieval, half of it by each block",
