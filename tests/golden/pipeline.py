@@ -145,7 +145,11 @@ def _proven() -> dict[str, Any]:
             ]
             for route in proof.routes
         ],
-        "followed": [[f.kind, len(f.right), f.right.double().mean().item()] for f in proof.followed],
+        "followed": [
+            [f.kind, len(f.right), f.right.double().mean().item(), f.given_up().double().mean().item()]
+            for f in proof.followed
+        ],
+        "unasked": [[u.slot, u.block, int(u.gap.sum()), u.share[u.gap].double().mean().item()] for u in proof.unasked],
         "variants": [[v.name, v.reason, len(v.right)] for v in proof.variants],
     }
 

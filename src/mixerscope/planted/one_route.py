@@ -148,19 +148,6 @@ def in_cipher(task: AR, seed: int) -> Model:
     return model
 
 
-@torch.no_grad()
-def given_again(task: AR, seed: int) -> Model:
-    """Block 0 gives the answer at once; block 1 takes it away and finds the same again from the key."""
-    basis = Basis(task, seed)
-    model = bare(task, basis, ("planted/chosen_recall", "planted/two_routes"))
-    second = mixer_of(model, 1, TwoRoutes)
-    for part in (mixer_of(model, 0, ChosenRecall), second.recall):
-        recall(part, basis.keys, basis.keys, LOUD * basis.values, basis.values)
-    query = basis.position[query_place(task)][None]
-    attend(second.attention, 0, query, query, basis.values, -basis.values, rest=basis)
-    return model
-
-
 ENTRIES = (
     one_route(
         "direct retrieval, idle copy at the value",
@@ -178,12 +165,6 @@ ENTRIES = (
             (0, "TwoRoutes", "key", "value"),
             (2, "attention", "value", "query"),
         ),
-    ),
-    one_route(
-        "direct retrieval, answer given, taken back and found again",
-        given_again,
-        "direct retrieval",
-        in_blocks("key key query", "value value query", (1, "TwoRoutes", "key", "query")),
     ),
     one_route(
         "direct retrieval, all values gathered and one picked in the same block",
