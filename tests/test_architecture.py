@@ -164,3 +164,28 @@ def test_compute_path_imports_with_torch_numpy_pydantic_and_safetensors_only():
         "import mixerscope.sweep.worker, mixerscope.work, mixerscope.sweep.executors.slurm\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+ABOUT_NO_ROOM = {
+    "cluster": "real Slurm and real Ray",
+    "docsite": "the documentation site",
+    "fuzz": "mutated input",
+    "golden": "recorded outputs",
+    "ground_truth": "benchmarks/ground_truth",
+    "plugin": "an outside package",
+    "slow": "the demo, the wheel, kills",
+    "test_architecture": "the house",
+    "test_commands": "commands of the docs",
+    "test_documents": "code of the docs",
+    "test_public_names": "the package",
+}
+"""Tests that are not of one room, and what they are of."""
+
+
+def test_tests_are_where_the_code_is():
+    """A folder or a file of tests is called like the room it tests, or is named above."""
+    tests = Path(__file__).parent
+    found = {path.name for path in tests.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    found |= {path.stem for path in tests.glob("test_*.py")}
+    rooms = set(ROOMS) | {f"test_{name}" for name in ROOMS}
+    assert found - rooms == set(ABOUT_NO_ROOM)

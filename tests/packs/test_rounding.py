@@ -20,7 +20,7 @@ from mixerscope.results import RunResult, load_run
 from mixerscope.runs import redo, run
 from mixerscope.stages.judge import Judge
 from tests.conftest import tiny_spec
-from tests.test_packs import copied, named, raw
+from tests.packs.test_packs import copied, named, raw
 
 
 @pytest.fixture(scope="module")

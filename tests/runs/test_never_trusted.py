@@ -13,7 +13,7 @@ from mixerscope.runs import run
 from mixerscope.stages import patch as patch_stage
 from mixerscope.store import find_runs
 from tests.conftest import with_stage
-from tests.run.folders import contents, copied
+from tests.runs.folders import contents, copied
 
 ARTIFACTS = {"weights.safetensors": Weights, "effects.safetensors": EffectTable, "verdicts.json": Verdicts}
 ARTIFACTS |= {"curve.json": Curve, "status.json": Status, "self_test.json": SelfTest}

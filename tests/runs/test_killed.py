@@ -10,7 +10,7 @@ from mixerscope.progress import Cancelled, Stop
 from mixerscope.results import load_run, run_folder
 from mixerscope.runs import is_finished, run, run_cohort
 from mixerscope.store import RunFolder
-from tests.run.folders import contents, refuse
+from tests.runs.folders import contents, refuse
 
 
 def test_an_interrupted_training_is_made_anew(finished, tmp_path, monkeypatch):

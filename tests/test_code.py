@@ -384,7 +384,7 @@ def test_a_cell_without_methods_is_found_while_there_is_one_of_its_name(notebook
 
 def test_the_identity_of_a_cell_does_not_depend_on_the_process():
     code = (
-        "import sys\nfrom tests.test_code_identity import CELLS, Notebook, after\nprint(after(Notebook()))\n"
+        "import sys\nfrom tests.test_code import CELLS, Notebook, after\nprint(after(Notebook()))\n"
         "assert 'notebook' in sys.modules\n"
     )
     seeds = [{"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[1])} for seed in ("1", "2")]

@@ -8,7 +8,7 @@ from mixerscope.results import load_run
 from mixerscope.runs import redo, run, run_cohort
 from mixerscope.stages.judge import Judge
 from tests.conftest import with_stage
-from tests.run.folders import contents, copied, refuse
+from tests.runs.folders import contents, copied, refuse
 
 
 def test_another_question_is_measured_on_the_weights_that_are_there(finished, tmp_path, monkeypatch):

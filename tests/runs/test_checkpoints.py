@@ -16,7 +16,7 @@ from mixerscope.runs import is_finished, run_cohort
 from mixerscope.store import checkpoints as checkpoint_files
 from mixerscope.store import folder as folder_module
 from tests.conftest import tiny_spec, with_stage
-from tests.run.folders import refuse
+from tests.runs.folders import refuse
 
 OFTEN = replace(CPU, checkpoint_seconds=1e-9)
 RARELY = replace(CPU, checkpoint_seconds=1e9)

@@ -7,7 +7,7 @@ from mixerscope.errors import UserError
 from mixerscope.interventions import boundary_sites, make_pairs
 from mixerscope.runs import run
 from tests.conftest import tiny_spec, with_stage
-from tests.run.folders import contents, copied
+from tests.runs.folders import contents, copied
 
 
 def test_emergence_outlives_a_kill_at_the_end_of_training(finished, tmp_path, monkeypatch):

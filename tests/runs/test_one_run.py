@@ -17,7 +17,7 @@ from mixerscope.spec import RunSpec
 from mixerscope.store import find_runs
 from mixerscope.training import train_cohort
 from tests.conftest import tiny_spec, with_stage
-from tests.run.folders import contents, refuse
+from tests.runs.folders import contents, refuse
 
 
 def test_the_folder_holds_everything(finished):
