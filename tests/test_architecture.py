@@ -185,7 +185,7 @@ ABOUT_NO_ROOM = {
 def test_tests_are_where_the_code_is():
     """A folder or a file of tests is called like the room it tests, or is named above."""
     tests = Path(__file__).parent
-    found = {path.name for path in tests.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    found = {path.name for path in tests.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
     found |= {path.stem for path in tests.glob("test_*.py")}
     rooms = set(ROOMS) | {f"test_{name}" for name in ROOMS}
     assert found - rooms == set(ABOUT_NO_ROOM)
