@@ -257,6 +257,10 @@ STAGES = Registry(
             "mixerscope.stages.interchange:InterchangeStates",
             "puts another state in the middle of documents: do later answers go on from it",
         ),
+        "align": (
+            "mixerscope.stages.align:AlignStates",
+            "exchanges parts between documents along learned and other subspaces: which part is the state",
+        ),
         "recover": (
             "mixerscope.stages.recover:RecoverAnswers",
             "which activation brings an answer back after an input was changed, by boundary and position",

@@ -10,7 +10,7 @@ from mixerscope.interventions.transplant import answers_after, columns, held_sta
 from mixerscope.planted.automata import EVERY_STATE
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
-from mixerscope.stages.interchange import _draw
+from mixerscope.stages.state_pairs import draw_pairs
 from mixerscope.tasks import Dyck, GroupWord, Parity
 from tests.stages.states import answers, fresh, run_stage, spec_of
 
@@ -21,7 +21,7 @@ SMALL = {"interchange": {"documents": 120, "pairs": 16}}
 def test_pairs_are_in_different_states_and_can_go_on(task):
     every = torch.ones(task.automaton.num_states, dtype=torch.bool)
     at = task.length // 2
-    pairs = _draw(task, 40, at, every, stream(0, "test"))
+    pairs = draw_pairs(task, 40, at, every, stream(0, "test"))
     own, theirs = (task.states(batch)["state"][:, at] for batch in (pairs.base, pairs.source))
     assert torch.equal(own, pairs.states[0])
     assert torch.equal(theirs, pairs.states[1])

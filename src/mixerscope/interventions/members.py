@@ -62,6 +62,15 @@ class Members:
             stack.enter_context(torch.inference_mode() if len(self) == 1 else torch.no_grad())
             yield
 
+    @contextmanager
+    def differentiable(self) -> Iterator[None]:
+        """Eval mode, and gradients, inside."""
+        with ExitStack() as stack:
+            for model in self.models:
+                stack.enter_context(evaluating(model))
+            stack.enter_context(torch.enable_grad())
+            yield
+
     def map(self, program: Callable[..., Any], *own: Any) -> Any:
         """What program(model, *own) gives for each model and its part of `own`: tensors [k, ...], also in lists,
         tuples and dictionaries.

@@ -86,18 +86,22 @@ class Means:
 def answers_after(members: Members, batch: Batch, position: int, written: Mapping[str, Tensor] | None = None) -> Tensor:
     """[k, n, t] the token each model answers at every position, when `written` [k, n, d] takes the place of what is at
     each of the sites: in the stream at a position, in a state after it."""
-    names, given = list(written or {}), list((written or {}).values())
     found: list[Tensor] = []
-
-    def program(model: Model, tokens: Tensor, *own: Tensor) -> Tensor:
-        return _run(model, tokens, position, dict(zip(names, own, strict=True))).argmax(-1)
-
     with members.evaluating():
         for rows, part in chunks(members, batch):
-            again = part.tokens.expand(len(members), *part.tokens.shape)
-            own = [x[:, rows].to(again.device) for x in given]
-            found.append(members.map(program, again, *own).cpu())
+            own = {site: x[:, rows].to(part.tokens.device) for site, x in (written or {}).items()}
+            found.append(logits_after(members, part.tokens, position, own).argmax(-1).cpu())
     return torch.cat(found, 1)
+
+
+def logits_after(members: Members, tokens: Tensor, position: int, written: Mapping[str, Tensor]) -> Tensor:
+    """[k, n, t, v] the same as logits, all at once, and such that gradients reach what is written."""
+    names = list(written)
+
+    def program(model: Model, tokens: Tensor, *own: Tensor) -> Tensor:
+        return _run(model, tokens, position, dict(zip(names, own, strict=True)))
+
+    return members.map(program, tokens.expand(len(members), *tokens.shape), *written.values())
 
 
 def _run(model: Model, tokens: Tensor, position: int, written: Mapping[str, Tensor]) -> Tensor:

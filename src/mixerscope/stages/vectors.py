@@ -54,11 +54,12 @@ def label_names(task: StateTask, asked: tuple[str, ...] = ()) -> list[str]:
     if asked:
         return list(asked)
     others = {"state": task.automaton.num_states, **sizes}
-    same = [name for name in others if torch.equal(_of_state(task, name), task.automaton.answer)]
+    same = [name for name in others if torch.equal(label_of_states(task, name), task.automaton.answer)]
     return [ANSWER, *(name for name, size in others.items() if size <= MOST_CLASSES and name not in same)]
 
 
-def _of_state(task: StateTask, name: str) -> Tensor:
+def label_of_states(task: StateTask, name: str) -> Tensor:
+    """[s] a label of every state."""
     automaton = task.automaton
     every = torch.arange(automaton.num_states)
     return {ANSWER: automaton.answer, "state": every, **automaton.labels}[name]
@@ -80,4 +81,4 @@ def draw_vectors(
     valid = asked.gather(1, positions).flatten()
     parts = Parts(parts.fit & valid, parts.choose & valid, parts.judge & valid)
     hard = task.hard(task.inputs_of(batch.tokens)).gather(1, positions).flatten()
-    return Vectors(batch, positions, {name: _of_state(task, name)[states] for name in names}, hard, parts)
+    return Vectors(batch, positions, {name: label_of_states(task, name)[states] for name in names}, hard, parts)

@@ -1,0 +1,74 @@
+"""What becomes of answers when part of what a document holds is exchanged along a subspace, as it is kept."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from mixerscope.artifacts.base import Frames, JsonArtifact
+from mixerscope.artifacts.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class SpanOf:
+    """The directions within which subspaces of a place are looked for."""
+
+    place: str
+    """A site, or `both`: the stream and all recurrent states at once."""
+    axes: int
+    """Leading principal axes of what is held there."""
+    variance: float
+    """Share of the variance along them."""
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """One subspace, along which documents got what another one holds."""
+
+    place: str
+    how: str
+    """`das`: learned on other pairs; `random`: a random one; `probe`: what a probe of the label reads; `leace`: what
+    erasing the label would take; `span`: everything within the span; `swap`: everything."""
+    rank: int | None
+    """Of the subspace; None where everything is exchanged."""
+    now: Estimate | None
+    """Share of answers, at that very position, that are those of the other state; None where nothing can be told."""
+    later: Estimate | None
+    """The same behind it, where the automaton would go on from the other state over this document's inputs."""
+    kept: float | None
+    """Share of the later answers that are what they were."""
+    alike: float | None
+    """Mean squared cosine of the angles to what the probe reads: 1 the same, 0 at right angles."""
+
+
+@dataclass(frozen=True)
+class Alignments(Frames, JsonArtifact):
+    """By place and subspace; shares are of pairs that no subspace was learned on."""
+
+    file: ClassVar[str] = "alignments.json"
+    position: int
+    """The input after which parts are exchanged."""
+    label: str
+    """What probes and erasures are of."""
+    learned_on: int
+    """Pairs."""
+    pairs: int
+    """Those that judge."""
+    accuracy: float
+    """Of the unedited answers from there on."""
+    spans: tuple[SpanOf, ...]
+    cells: tuple[Aligned, ...]
+
+    def cell(self, place: str, how: str, rank: int | None = None) -> Aligned | None:
+        """What was found for one subspace; without a rank, the first of that kind."""
+        found = (one for one in self.cells if (one.place, one.how) == (place, how) and rank in (None, one.rank))
+        return next(found, None)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row per place and subspace."""
+        for one in self.cells:
+            row = asdict(one)
+            for name in ("now", "later"):
+                value = row.pop(name)
+                row |= {name: value and value["value"], f"{name}_low": value and value["low"]}
+                row[f"{name}_high"] = value and value["high"]
+            yield row

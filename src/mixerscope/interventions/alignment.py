@@ -1,0 +1,143 @@
+"""Distributed alignment search (Geiger et al. 2024): a subspace such that exchanging it exchanges the state.
+
+Patches along directions that a model never uses can act all the same (Makelov et al. 2024), so subspaces are looked for
+among the leading principal axes of what is held, and beside them stands what exchanging everything does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mixerscope.interventions.members import Members
+from mixerscope.interventions.transplant import Column, logits_after
+from mixerscope.tasks import UNSCORED, Batch
+
+VARIANCE = 0.99
+"""Share of the variance that the axes hold."""
+MOST_AXES = 256
+
+
+class Pairs(Protocol):
+    """What a subspace is learned on."""
+
+    @property
+    def base(self) -> Batch: ...
+
+    @property
+    def follows(self) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Span:
+    """The leading principal axes of what models hold at some sites together, each site scaled to the same variance."""
+
+    sites: tuple[str, ...]
+    scales: Mapping[str, Tensor]
+    """[k, 1, 1] a site."""
+    mean: Tensor
+    """[k, 1, d]"""
+    axes: Tensor
+    """[k, d, p] orthonormal; those beyond a model's own number are zero."""
+    variance: Tensor
+    """[k] share of it that they hold."""
+
+    @staticmethod
+    def over(column: Column, sites: Sequence[str]) -> "Span":
+        """Of what is held in many documents, [k, n, d] a site."""
+        spread = {site: column[site].double().std(1, keepdim=True).square().sum(-1, keepdim=True) for site in sites}
+        scales = {site: torch.where(v > 0, v.sqrt(), 1.0) for site, v in spread.items()}
+        x = torch.cat([column[site].double() / scales[site] for site in sites], -1)
+        mean = x.mean(1, keepdim=True)
+        x = x - mean
+        if x.shape[-1] <= x.shape[1]:
+            values, axes = torch.linalg.eigh(x.mT @ x)
+        else:  # the axes of few documents with many numbers, by the products of the documents
+            values, turn = torch.linalg.eigh(x @ x.mT)
+            axes = x.mT @ (turn / values.clamp(min=1e-30).sqrt().unsqueeze(-2))
+        values, axes = values.flip(-1).clamp(min=0), axes.flip(-1)
+        upto = values.cumsum(-1) / values.sum(-1, keepdim=True).clamp(min=1e-30)
+        wanted = (upto < VARIANCE).sum(-1) + 1
+        count = wanted.clamp(max=min(MOST_AXES, axes.shape[-1]))
+        most = int(count.max())
+        alive = torch.arange(most, device=x.device) < count[:, None]
+        held = upto.gather(-1, (count - 1)[:, None])[:, 0]
+        return Span(tuple(sites), scales, mean, axes[..., :most] * alive.unsqueeze(-2), held)
+
+    @property
+    def count(self) -> Tensor:
+        """[k] axes of each model."""
+        return (self.axes.square().sum(1) > 0.5).sum(-1)
+
+    def coordinates(self, column: Column) -> Tensor:
+        """[k, n, p] of what is held, along the axes."""
+        x = torch.cat([column[site].double() / self.scales[site] for site in self.sites], -1)
+        return (x - self.mean) @ self.axes
+
+    def moved(self, column: Column, change: Tensor) -> Column:
+        """What is held after a change [k, n, p] of its coordinates."""
+        whole = change.to(self.axes) @ self.axes.mT
+        parts = whole.split([column[site].shape[-1] for site in self.sites], -1)
+        pairs = zip(self.sites, parts, strict=True)
+        return {site: column[site] + (part * self.scales[site]).to(column[site]) for site, part in pairs}
+
+
+def learn_subspaces(
+    members: Members,
+    pairs: Pairs,
+    position: int,
+    span: Span,
+    base: Column,
+    source: Column,
+    ranks: Sequence[int],
+    *,
+    steps: int,
+    batch: int,
+    lr: float,
+    rng: torch.Generator,
+) -> list[Tensor]:
+    """For each rank [k, p, r] orthonormal coordinates: what to exchange so that answers follow the source's state."""
+    device, models = span.axes.device, len(members)
+    alive = (span.axes.square().sum(1) > 0.5).to(span.axes)[..., None]  # [k, p, 1]
+    drawn = [torch.randn(alive.shape[1], rank, generator=rng, dtype=torch.float64) for rank in ranks]
+    turns = [_orthonormal(one.to(device), alive).clone().requires_grad_() for one in drawn]
+    optimiser = torch.optim.Adam(turns, lr=lr)
+    difference = (span.coordinates(source) - span.coordinates(base)).detach()
+    tokens, targets = pairs.base.tokens.to(device), _targets(pairs, position).to(device)
+    with members.differentiable():
+        for step in range(steps):
+            rows = torch.randint(len(tokens), (min(batch, len(tokens)),), generator=rng).to(device)
+            here = {site: x[:, rows].repeat(1, len(ranks), 1) for site, x in base.items() if site in span.sites}
+            changes = [_along(difference[:, rows], _orthonormal(turn, alive)) for turn in turns]
+            written = span.moved(here, torch.cat(changes, 1))
+            logits = logits_after(members, tokens[rows].repeat(len(ranks), 1), position, written)
+            asked = targets[rows].repeat(len(ranks), 1).expand(models, -1, -1)
+            # A sum over models and ranks: each has its own part, so each is minimised.
+            loss = F.cross_entropy(
+                logits.flatten(0, 2).float(), asked.flatten(), ignore_index=UNSCORED, reduction="sum"
+            )
+            for group in optimiser.param_groups:
+                group["lr"] = lr * (1 - step / steps)
+            optimiser.zero_grad()
+            grads = torch.autograd.grad(loss / (asked[0] != UNSCORED).sum(), turns)
+            for turn, grad in zip(turns, grads, strict=True):
+                turn.grad = torch.nan_to_num(grad, 0.0, 0.0, 0.0)  # a model that went astray costs others nothing
+            optimiser.step()
+    return [_orthonormal(turn.detach(), alive) for turn in turns]
+
+
+def _targets(pairs: Pairs, position: int) -> Tensor:
+    """[n, t] the answers that must follow, from the position on, where documents are asked."""
+    here = torch.arange(pairs.follows.shape[1]) >= position
+    return torch.where(here & (pairs.base.targets != UNSCORED), pairs.follows, UNSCORED)
+
+
+def _orthonormal(turn: Tensor, alive: Tensor) -> Tensor:
+    return torch.linalg.qr(turn * alive).Q
+
+
+def _along(difference: Tensor, basis: Tensor) -> Tensor:
+    return difference @ basis @ basis.mT

@@ -1,0 +1,159 @@
+"""Subspaces along which the state is exchanged: a planted one is found, and nothing is found where there is none."""
+
+import pytest
+import torch
+
+from mixerscope.artifacts.alignments import Alignments
+from mixerscope.errors import UserError
+from mixerscope.interventions.alignment import Span, learn_subspaces
+from mixerscope.interventions.members import Members
+from mixerscope.interventions.transplant import columns
+from mixerscope.mixers.base import Mixer
+from mixerscope.randomness import stream
+from mixerscope.spec import RunSpec
+from mixerscope.stages import Done, Impossible
+from mixerscope.stages.state_pairs import draw_pairs
+from mixerscope.tasks import Dyck, Parity
+from mixerscope.tasks.base import FIRST_SYMBOL
+from tests.stages.states import fresh, run_stage, spec_of
+
+TASK = Parity(length=8)
+SMALL = {"documents": 200, "learned_on": 96, "pairs": 48, "steps": 80, "batch_size": 32}
+
+
+class Turned(Mixer):
+    """A memory whose sign along one direction is the parity; along others, larger, lie the last inputs, unread."""
+
+    def __init__(self, width, rows, answers, seed):
+        super().__init__()
+        rng = torch.Generator().manual_seed(seed)
+        turn = torch.linalg.qr(torch.randn(width, width, generator=rng)).Q
+        self.register_buffer("direction", turn[0])
+        self.register_buffer("idle", turn[1:4])
+        self.register_buffer("one", rows[FIRST_SYMBOL + 1] - rows[FIRST_SYMBOL])
+        self.register_buffer("middle", (rows[FIRST_SYMBOL + 1] + rows[FIRST_SYMBOL]) / 2)
+        self.register_buffer("zero", rows[FIRST_SYMBOL])
+        self.register_buffer("said", 4.0 * (answers[1] - answers[0]))
+
+    def init_weights(self, rng, rule):
+        """There is nothing to initialise."""
+
+    def state_size(self, length):
+        return len(self.direction)
+
+    def initial_state(self, x):
+        return ((-self.direction).expand_as(x).clone(),)
+
+    def step(self, x, state):
+        [held] = state
+        is_one = ((x - self.middle) @ self.one > 0) & ((x - self.zero).square().sum(-1) > 0)
+        is_one &= (x - self.zero - self.one).square().sum(-1) < 1e-6
+        bit = is_one.to(x)[:, None]
+        along = (held @ self.direction)[:, None] * (1 - 2 * bit)
+        last = torch.cat([2.0 * (2 * bit - 1), (held @ self.idle.T)[:, :-1]], 1)
+        held = along * self.direction + last @ self.idle
+        return (held @ self.direction)[:, None] * self.said, (held,)
+
+    def forward(self, x):
+        state, outputs = self.initial_state(x[:, 0]), []
+        for position in range(x.shape[1]):
+            y, state = self.step(x[:, position], state)
+            outputs.append(y)
+        return torch.stack(outputs, 1)
+
+
+def turned(seed=0):
+    spec = spec_of({"align": {**SMALL, "places": ["blocks.0.mixer.state", "both"], "ranks": [1, 2]}}, TASK, "gru")
+    model = fresh(spec, seed)
+    rng = torch.Generator().manual_seed(seed)
+    block = model.layers()[0]
+    with torch.no_grad():
+        drawn = torch.randn(TASK.vocab_size, 16, generator=rng)
+        model.token_embedding.weight.copy_(drawn - drawn.mean(1, keepdim=True))
+        for weight in block.mlp.parameters():
+            weight.zero_()
+    rows = model.token_embedding.weight.detach().clone()
+    block.mixer = Turned(16, rows, rows[TASK.answer_tokens(torch.arange(2))], seed)
+    block.norm1 = torch.nn.Identity()
+    return spec, model
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_planted_rotated_subspace_is_found(seed):
+    spec, model = turned(seed)
+    [result] = run_stage("align", spec, [model])
+    [found] = result.artifacts
+    assert isinstance(found, Alignments)
+    assert Alignments.from_bytes(found.to_bytes()) == found
+    assert found.accuracy == 1.0
+    state = "blocks.0.mixer.state"
+    learned, random = found.cell(state, "das", 1), found.cell(state, "random", 1)
+    assert learned.later.value > 0.95
+    assert random.later.value < 0.5
+    assert found.cell(state, "swap").later.value == 1.0, "everything exchanged, everything follows"
+    assert found.cell(state, "span").later.value > 0.95
+    assert learned.now.value == 0.0, "what is held after an input is read from the next one on"
+    assert found.cell("both", "das", 1).now.value > 0.95, "in the stream too it is read at once"
+    members, at = Members([model]), 4
+    pairs = draw_pairs(TASK, 96, at, torch.ones(2, dtype=torch.bool), stream(seed, "test"), "dev")
+    known = {site: x.clone() for site, x in columns(members, TASK.sample(200, stream(0, "axes")), at).items()}
+    base, source = ({s: x.clone() for s, x in columns(members, b, at).items()} for b in (pairs.base, pairs.source))
+    span = Span.over(known, [state])
+    settings = {"steps": 80, "batch": 32, "lr": 0.05, "rng": stream(seed, "turn")}
+    [basis] = learn_subspaces(members, pairs, at, span, base, source, [1], **settings)
+    direction = (span.axes @ basis)[0, :, 0].float()
+    assert abs(direction @ model.layers()[0].mixer.direction) > 0.95
+
+
+def test_what_probes_read_is_exchanged_too_and_angles_are_told():
+    spec, model = turned()
+    [result] = run_stage("align", spec, [model])
+    found = result.artifacts[0]
+    for how in ("probe", "leace"):
+        assert found.cell("both", how).later.value > 0.9
+    assert found.cell("both", "das", 1).alike > 0.5 > found.cell("both", "random", 1).alike
+    rows = list(found.rows())
+    assert {row["how"] for row in rows} == {"swap", "span", "probe", "leace", "random", "das"}
+    assert {one.place for one in found.spans} == {"blocks.0.mixer.state", "both"}
+    assert all(one.variance >= 0.99 and one.axes <= 16 * 3 for one in found.spans)
+
+
+def test_a_cohort_is_aligned_as_its_members_are_and_one_astray_costs_nothing():
+    spec = spec_of(
+        {"align": {**SMALL, "steps": 2, "documents": 100, "ranks": [1, 3]}},
+        Dyck(types=2, depth=2, length=8),
+        "mamba",
+        layers=2,
+    )
+    models = [fresh(spec, seed) for seed in (0, 1)]
+    alone = [run_stage("align", spec, [model])[0].artifacts[0] for model in models]
+    astray = fresh(spec, 2)
+    with torch.no_grad():
+        astray.blocks[0].norm1.weight.fill_(float("nan"))
+    first, second, lost = run_stage("align", spec, [*models, astray])
+    assert isinstance(lost, Impossible)
+    for one, other in zip((first, second), alone, strict=True):
+        assert isinstance(one, Done)
+        together = one.artifacts[0]
+        assert [cell.place for cell in together.cells] == [cell.place for cell in other.cells]
+        assert [s.axes for s in together.spans] == [s.axes for s in other.spans]
+        for a, b in zip(together.cells, other.cells, strict=True):
+            if a.how in ("das", "random"):
+                continue  # axes of the same span may come in another order
+            assert a.later.value == pytest.approx(b.later.value, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"places": ["blocks.7.resid_pre"]}, "no place to align named 'blocks.7.resid_pre'"),
+        ({"label": "depth"}, "no label of Parity named 'depth'"),
+        ({"position": 8}, "position = 8 leaves no inputs"),
+    ],
+)
+def test_what_cannot_be_aligned_is_refused(settings, words):
+    spec = RunSpec.model_validate(
+        {"task": TASK, "model": {"architecture": "gru"}, "stages": {"align": settings}, "train": {"steps": 1}}
+    )
+    with pytest.raises(UserError, match=words):
+        spec.stages["align"].check(spec)
