@@ -192,6 +192,7 @@ def _seen() -> dict[str, Any]:
 
 
 STATE_STAGES: dict[str, dict[str, Any]] = {
+    "align": {"documents": 64, "learned_on": 16, "pairs": 16, "steps": 2, "ranks": [1]},
     "lengths": {"documents": 24, "times": [1, 2]},
     "erase": {"documents": 60, "damaged_documents": 16, "draws": 1},
     "interchange": {"documents": 100, "pairs": 16, "singly": False},

@@ -7,6 +7,8 @@ from mixerscope.artifacts.state_verdict import StateName, StateTest, StateVerdic
 from mixerscope.spec import Spec
 
 IN_STREAM, IN_STATE = "stream", "state"
+MET_BEFORE = "later, as held earlier"
+"""Right answers, beyond guessing, from the nearest of what is held early in a document."""
 WHOLE = ("leace", "iterated projection")
 """Erasures that are to take all of a label."""
 HELD: tuple[StateName, ...] = ("carried", "length-specific")
@@ -42,11 +44,13 @@ def judge_tracking(
         asked[f"now, {how}"] = None if now is None else now.now
         asked[f"now, inner {how}"] = None if inner is None else inner.now
         asked[f"later, {how}"] = None if later is None else later.later
+    guessing = trained.guessing if trained is not None else 1.0
+    asked[MET_BEFORE] = None if found.earlier is None else _beyond(found.earlier.right, guessing)
     tests = tuple(
         StateTest(name, *(None, None, None) if one is None else (one.value, one.low, one.high))
         for name, one in asked.items()
     )
-    name, reason = _named(asked, trained.guessing if trained is not None else 1.0, rules)
+    name, reason = _named(asked, guessing, rules)
     erased = (
         {} if erasures is None else {place: _erased(erasures, place == IN_STATE) for place in (IN_STREAM, IN_STATE)}
     )
@@ -59,6 +63,12 @@ def judge_tracking(
             return StateVerdict("undetermined", f"{reason}, but erasing it costs {max(costs):.2f}", tests)
         reason = f"{reason}; erasing it costs {max(costs):.2f} of what is known"
     return StateVerdict(name, reason, tests)
+
+
+def _beyond(right: Estimate, guessing: float) -> Estimate:
+    """The share of right answers beyond guessing."""
+    value, low, high = ((one - guessing) / (1 - guessing) for one in (right.value, right.low, right.high))
+    return Estimate(value, low, high, right.n)
 
 
 def _erased(erasures: Erasures, inside: bool) -> Erased | None:
@@ -105,6 +115,10 @@ def _named(asked: dict[str, Estimate | None], guessing: float, rules: StateRules
         if fails("later, moved"):
             return "length-specific", f"the state has another code at other positions ({share('later, moved')})"
         return "undetermined", f"how it is held elsewhere cannot be told ({share('later, moved')})"
+    if follows("later, swap") and follows(MET_BEFORE):
+        return "carried", f"what is held late is what was held early ({share(MET_BEFORE)}), if in no one code"
+    if follows("later, swap") and not fails(MET_BEFORE) and asked[MET_BEFORE] is not None:
+        return "undetermined", f"what is held late may have been held early ({share(MET_BEFORE)})"
     if fails("later, shift") and follows("now, shift"):
         # Not at the last boundary, where the head reads the same code at every position.
         if follows("now, inner shift") and fails("now, inner moved"):

@@ -7,7 +7,7 @@ from mixerscope.artifacts.base import Artifact, Frames, JsonArtifact, Readable, 
 from mixerscope.artifacts.emergence import Emergence, EmergencePoint
 from mixerscope.artifacts.erasures import Ablated, Erased, Erasures
 from mixerscope.artifacts.estimate import Estimate
-from mixerscope.artifacts.interchanges import Interchanged, Interchanges
+from mixerscope.artifacts.interchanges import Earlier, Interchanged, Interchanges
 from mixerscope.artifacts.lengths import AtLength, Lengths
 from mixerscope.artifacts.patterns import Attended, Held, Patterns
 from mixerscope.artifacts.probes import ProbedLabel, Probes
@@ -24,6 +24,7 @@ __all__ = [
     "Attended",
     "Boundary",
     "Curve",
+    "Earlier",
     "Emergence",
     "EmergencePoint",
     "Erased",

@@ -29,6 +29,17 @@ class Interchanged:
     """Share of answers that follow, so many inputs later, from 0 on."""
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """Documents that got, late in them, what some document holds early: the nearest of what there is."""
+
+    early: int
+    late: int
+    """After which inputs."""
+    right: Estimate
+    """Share of the later answers that are right all the same, in documents whose state was met early."""
+
+
 @dataclass(frozen=True, repr=False)
 class Interchanges(Frames, JsonArtifact):
     """Carried, or recomputed: what later answers do when the state in the middle is another one."""
@@ -42,6 +53,8 @@ class Interchanges(Frames, JsonArtifact):
     accuracy: float
     """Of the unedited answers from there on."""
     cells: tuple[Interchanged, ...]
+    earlier: Earlier | None = None
+    """None where nothing is held, or no state is met both early and late."""
 
     def cell(self, place: str, how: str) -> Interchanged | None:
         """What was found for one way of writing."""

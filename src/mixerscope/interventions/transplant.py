@@ -83,6 +83,17 @@ class Means:
         return means[:, source.to(means.device)] - means[:, base.to(means.device)]
 
 
+def nearest_held(column: Column, others: Column) -> Column:
+    """[k, n, d] a site: of what the others hold, all sites together, what is nearest; each site counts alike."""
+    distance = torch.zeros(())
+    for site, x in column.items():
+        spread = others[site].std(1, keepdim=True).square().sum(-1, keepdim=True)
+        far = torch.cdist(x, others[site]).square()
+        distance = distance.to(far) + far / torch.where(spread > 0, spread, 1.0)
+    near = torch.nan_to_num(distance, float("inf")).argmin(-1, keepdim=True)
+    return {site: x.gather(1, near.expand(-1, -1, x.shape[-1])) for site, x in others.items()}
+
+
 def answers_after(members: Members, batch: Batch, position: int, written: Mapping[str, Tensor] | None = None) -> Tensor:
     """[k, n, t] the token each model answers at every position, when `written` [k, n, d] takes the place of what is at
     each of the sites: in the stream at a position, in a state after it."""

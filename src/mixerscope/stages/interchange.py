@@ -1,22 +1,40 @@
 """Is the state carried on, or worked out anew at every position? Another state is written in the middle: a stage."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from mixerscope.artifacts import Artifact, Interchanged, Interchanges
+from mixerscope.analysis import mean_estimate
+from mixerscope.artifacts import Artifact, Earlier, Interchanged, Interchanges
 from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.members import Members
+from mixerscope.interventions.states import is_state
 from mixerscope.interventions.tagging import demand_states
-from mixerscope.interventions.transplant import Means, answers_after, columns, held_states, written_boundaries
+from mixerscope.interventions.transplant import (
+    Means,
+    answers_after,
+    columns,
+    held_states,
+    nearest_held,
+    written_boundaries,
+)
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Result, Stage, Trained
-from mixerscope.stages.state_pairs import BOTH, StatePairs, demand_middle, draw_pairs, following, middle, other_place
-from mixerscope.tasks import UNSCORED
+from mixerscope.stages.state_pairs import (
+    BOTH,
+    SPARE,
+    StatePairs,
+    demand_middle,
+    draw_pairs,
+    following,
+    middle,
+    other_place,
+)
+from mixerscope.tasks import UNSCORED, Batch, StateTask
 
 STREAM, INNER, STATES = "stream", "inner", "state"
 
@@ -24,6 +42,8 @@ STREAM, INNER, STATES = "stream", "inner", "state"
 class InterchangeStates(Stage):
     """Where in the document the other state is written, and on how many pairs."""
 
+    revision: ClassVar[int] = 2
+    """2: what is held late is put beside what is held early."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Interchanges,)
 
     documents: PositiveInt = 2048
@@ -62,10 +82,11 @@ class InterchangeStates(Stage):
                 told = following(one, pairs, at)
                 own.append(Interchanged(place, how, told.now, told.later, told.kept, told.by_distance))
             trained.progress(done + 1, len(todo))
+        earlier = self._earlier(members, task, known, spec.data_seed)
         sha = f"{known.sha256()} {pairs.base.sha256()} {pairs.source.sha256()}"
         return [
-            Done((Interchanges(at, other, len(pairs.base), accuracy, tuple(own)),), documents=sha)
-            for own, accuracy in zip(cells, right.tolist(), strict=True)
+            Done((Interchanges(at, other, len(pairs.base), accuracy, tuple(own), one),), documents=sha)
+            for own, accuracy, one in zip(cells, right.tolist(), earlier, strict=True)
         ]
 
     def _cells(
@@ -84,3 +105,33 @@ class InterchangeStates(Stage):
             for how, mean in means.items():
                 yield place, how, {site: base[site] + mean.shift(site, *pairs.states) for site in sites}
             yield place, "swap", {site: source[site] for site in sites}
+
+    def _earlier(self, members: Members, task: StateTask, known: Batch, seed: int) -> Sequence[Earlier | None]:
+        """What is held late, in place of it the nearest of what is held early. A memory that is the state, in whatever
+        code, is met again and again, so answers stay right; one that holds inputs, or how many there were, is not.
+        Where it is met again, behaviour at any length is that at this one."""
+        nothing = [None] * len(members)
+        early = max(2, task.length // 4)
+        late = task.length - early
+        late -= (late - early) % 2  # stacks are met at even distances only
+        if late <= early or not held_states(members.first):  # type: ignore[arg-type]
+            return nothing
+        drawn = task.sample(SPARE * self.pairs, stream(seed, "interchange late"), "test")
+        there = task.states(known)["state"][:, early].unique()
+        met = torch.isin(task.states(drawn)["state"][:, late], there) & _asked_behind(drawn, late).any(1)
+        drawn = drawn[met.nonzero().flatten()[: self.pairs]]
+        if len(drawn) < 2:
+            return nothing
+        # By what is held alone: the stream has the answer in it, by which any two of one state would be near.
+        of_late, of_early = (
+            {site: x for site, x in columns(members, batch, at).items() if is_state(site)}
+            for batch, at in ((drawn, late), (known[: SPARE * self.pairs], early))
+        )
+        held = nearest_held(of_late, of_early)
+        asked = _asked_behind(drawn, late)
+        right = (answers_after(members, drawn, late, held) == drawn.targets) & asked
+        return [Earlier(early, late, mean_estimate(own.sum(1).double() / asked.sum(1))) for own in right]
+
+
+def _asked_behind(batch: Batch, at: int) -> Tensor:
+    return (batch.targets != UNSCORED) & (torch.arange(batch.tokens.shape[1]) > at)

@@ -11,8 +11,9 @@ from mixerscope.stages.base import Done, Result, Stage, Trained
 class TrackStates(Stage):
     """The rules by which tracking is named."""
 
-    revision: ClassVar[int] = 2
-    """2: erasures, where there are any, stand beside the other tests and can withdraw a name."""
+    revision: ClassVar[int] = 3
+    """2: erasures, where there are any, stand beside the other tests and can withdraw a name. 3: what is held late and
+    was held early is carried too, in whatever code."""
     needs: ClassVar[tuple[str, ...]] = ("lengths", "interchange")
     may_need: ClassVar[tuple[str, ...]] = ("erase",)
     uses_model: ClassVar[bool] = False

@@ -14,6 +14,7 @@ from mixerscope.report.charts import GREY, SERIES
 
 Row = dict[str, Any]
 NAMES = (TRANSFORMER, *RECURRENT, SIGNED)
+"""Those with a colour of their own; all others are grey."""
 COLOURS = alt.Scale(domain=list(NAMES), range=list(SERIES[: len(NAMES)]))
 COLOUR = alt.Color("name:N", scale=COLOURS, legend=alt.Legend(title=None, symbolOpacity=1))
 METHODS = {"single direction": "one direction", "leace": "LEACE", "iterated projection": "iterated projection"}

@@ -69,16 +69,31 @@ def _asked(sweep: Sweep, asked: Asked) -> Sweep:
 def task_name(task: Mapping[str, Any]) -> str:
     """What a task is called in tables, by its settings as JSON."""
     if task["name"] == "dyck":
+        if task.get("types") == 1:
+            return "counter"
         return AFTER_CLOSE if task.get("after_close") else BRACKETS
     if task["name"] == "group":
         group = task.get("group", S3)
         return f"{group} with resets" if task.get("resets") else group
-    return task["name"]
+    return task["name"].replace("_", "-")
 
 
 def architecture_name(model: Mapping[str, Any]) -> str:
-    name = settings()["architectures"].get(model["architecture"], model["architecture"])
-    return f"{name}, signed" if model["options"].get("signed") else name
+    """What an architecture is called in tables: the mixer, and how it differs from what it usually is here."""
+    mixer, options, more = model["architecture"], model["options"], list[str]()
+    if mixer == "pattern":
+        layer = options["layers"][0]
+        mixer, options = layer["mixer"], layer["options"]
+        more += [] if layer["residual"] else ["plain"]
+        more += ["short convolution"] if layer["short_conv"] else []
+    if options.get("signed") or options.get("negative_eigenvalues"):
+        more.append("signed")
+    if options.get("d_conv") == 0:
+        more.append("no convolution")
+    if options.get("relative") == "none":
+        more.append("learned positions" if model.get("positions") == "learned" else "no positions")
+    names = {**settings()["architectures"], **settings()["controls"]}
+    return ", ".join([names.get(mixer, mixer), *more])
 
 
 def not_run(there: Sequence[tuple[str, str, int]]) -> list[str]:
