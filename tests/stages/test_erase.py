@@ -72,7 +72,9 @@ def test_used_and_unused_copies_are_told_apart(seed):
     spec = spec_of({"erase": {**SMALL, "draws": 0, "times": [1], "documents": 80}}, Parity(length=8), "gru", width=10)
     for used in (True, False):
         model = telling(spec, used, seed)
-        model.layers()[0].mlp = None
+        block = model.layers()[0]
+        block.mlp = None
+        del block.mlp_out
         found = found_of(model, spec)
         assert found.clean == (1.0,)
         last = {one.method: one for one in found.erased if one.site == "blocks.0.resid_post"}
@@ -109,7 +111,7 @@ def test_a_model_that_knows_nothing_has_nothing_to_lose():
     }
     assert not any(found.speaks(one) for one in found.erased if one.residual > found.chance + 0.02)
     assert {one.edit for one in found.ablated} == {"zero", "mean", "resample"}
-    assert {one.site for one in found.ablated} == {"blocks.0.mixer_out", "blocks.0.mlp_out"}
+    assert {one.site for one in found.ablated} == {"blocks.0.mixer_out", "blocks.0.mlp_out", "blocks.0.resid_post"}
     leace = next(one for one in found.erased if one.method == "leace")
     assert len(leace.random_rank) == len(leace.random_variance) == SMALL["draws"]
     assert 0 <= leace.percentile <= 1

@@ -58,6 +58,11 @@ VERBS = {
         "Draw a figure of the paper again from kept results.",
         "mixerscope figure fig3 reproduction",
     ),
+    "finetune": (
+        "finetune:finetune",
+        "Fine-tune a pretrained model on a task that tracks a state, beside its shape with random weights.",
+        "mixerscope finetune --model pythia-160m --task dyck",
+    ),
     "status": ("status:status", "How far the runs in a folder are, and who is making them.", "mixerscope status runs"),
     "verify": ("verify:verify", "Check every file of finished runs against its hash.", "mixerscope verify runs"),
     "gc": ("gc:gc", "Remove what killed processes left behind; finished runs are not touched.", "mixerscope gc runs"),

@@ -63,8 +63,11 @@ HEADS = ("lm_head", "embed_out")
 """What the layer that makes the logits is called; GPT-NeoX has had both names."""
 
 
-def adapt_hf(model: nn.Module) -> Adapted:
+def adapt_hf(model: nn.Module, symbols: tuple[int, int] | None = None) -> Adapted:
     """A causal language model of transformers with our names for its places, and its block boundaries.
+
+    `symbols` = (first, count) makes one over `count` symbols of it: documents are of the tokens from `first` on, and
+    no other logits are given.
 
     Sites: `embed`, and in every block `resid_pre`, `mixer_out`, `mlp_out` where there is an MLP, `resid_post`; in
     attention `mixer.heads_out`, in Mamba-2 `mixer.scan_out`, by head. `check_model` says whether they can be trusted.
@@ -99,12 +102,14 @@ def adapt_hf(model: nn.Module) -> Adapted:
         sites[f"{block}.resid_post"] = layer
         parts.append([(family.component, moved)])
     boundaries = [*(f"blocks.{i}.resid_pre" for i in range(depth)), f"blocks.{depth - 1}.resid_post"]
+    first, count = symbols or (0, None)
     # A cache of past positions is of no use here, and would be carried from one edit to the next.
     return adapt(
         module,
         sites,
         head=head,
-        call=lambda model, tokens: model(tokens, use_cache=False),
+        call=lambda model, tokens: model(tokens + first, use_cache=False),
+        logits=None if count is None else (lambda found: found.logits[..., first : first + count]),
         heads=heads,
         boundaries=boundaries,
         parts=parts,

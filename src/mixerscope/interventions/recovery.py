@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mixerscope.errors import UserError
 from mixerscope.interventions.members import Members
@@ -101,6 +101,11 @@ def without_taps(model: Model, block: int) -> Iterator[None]:
         for conv in convolutions(model, block):
             stack.callback(conv.register_forward_hook(current).remove)
         yield
+
+
+def convolved_blocks(model: nn.Module) -> list[int]:
+    """Blocks with short convolutions that are known as such."""
+    return [i for i in range(len(model.layers())) if convolutions(model, i)] if isinstance(model, Model) else []
 
 
 def convolutions(model: Model, block: int) -> list[ShortConv]:

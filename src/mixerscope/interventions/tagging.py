@@ -16,6 +16,7 @@ from mixerscope.training.objective import answer_correct
 
 Change = Callable[..., Tensor]
 """What becomes of what flows through a site: of x and the model's own part of what was given."""
+LOGITS = "logits"
 LARGEST_CHUNK = 512
 """Documents in one pass, where memory would take more."""
 
@@ -32,7 +33,6 @@ def demand_states(task: Any) -> StateTask:
 def chunks(members: Members, batch: Batch, largest: int = LARGEST_CHUNK) -> Iterator[tuple[slice, Batch]]:
     """Documents a few at a time, at most `largest`, on the models' device."""
     first = members.first
-    assert isinstance(first, Model), "only our own models have named sites at every position"
     size = min(largest, max(64, batching(first, batch, LARGEST_CHUNK, len(members)).documents))
     device = device_of(first)
     for start in range(0, len(batch), size):
@@ -65,13 +65,14 @@ def run_on(members: Members, batch: Batch, program: Callable[..., Tensor], *own:
 
 
 def site_vectors(members: Members, batch: Batch, sites: Sequence[str], positions: Tensor) -> dict[str, Tensor]:
-    """Site to [k, n, p, d]: what flows through it at positions [n, p], flattened to one vector a position."""
+    """Site to [k, n, p, d]: what flows through it at positions [n, p], flattened to one vector a position; `logits` is
+    what the model gives, whether it has a site of that name or not."""
     found: dict[str, list[Tensor]] = {site: [] for site in sites}
 
     def program(model: Model, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
-        with record(model, sites) as seen:
-            model(tokens)
-        return {site: _at(x.flatten(2), at) for site, x in seen.items()}
+        with record(model, [site for site in sites if site != LOGITS]) as seen:
+            logits = model(tokens)
+        return {site: _at(logits if site == LOGITS else seen[site].flatten(2), at) for site in sites}
 
     with members.evaluating():
         for rows, part in chunks(members, batch):

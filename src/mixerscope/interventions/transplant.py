@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.states import STATE, has_step_form, run_changing_states, state_after
@@ -18,8 +18,11 @@ Column = dict[str, Tensor]
 """Site to [k, n, d]: what a document holds at one position in the stream, and in the states after it."""
 
 
-def held_states(model: Model) -> list[str]:
-    """State sites of mixers that carry a memory of one size; a cache of all that was read is no state."""
+def held_states(model: nn.Module) -> list[str]:
+    """State sites of mixers that carry a memory of one size; a cache of all that was read is no state. Foreign models
+    do not say what theirs carry."""
+    if not isinstance(model, Model):
+        return []
     return [f"blocks.{i}.{STATE}" for i, block in enumerate(model.layers()) if _is_held(block.mixer)]
 
 

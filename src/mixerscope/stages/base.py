@@ -15,7 +15,7 @@ from torch import Tensor
 from mixerscope.artifacts import Artifact
 from mixerscope.errors import UserError
 from mixerscope.machine import Machine
-from mixerscope.model import Model
+from mixerscope.model import Model, build_model
 from mixerscope.spec import RunSpec, Spec
 from mixerscope.tasks import Task
 from mixerscope.training import Observer
@@ -64,7 +64,16 @@ class Trained:
     """A member's artifact of an earlier stage, by the member's number, the stage's name and the artifact's class."""
     find: Callable[[int, str, type[Any]], Any] = field(default=lambda index, stage, artifact: None)
     """The same of a stage that need not be there, or may have been impossible: None then."""
+    make_fresh: Callable[[], list[Model]] | None = None
+    """Makes the same models with weights that nobody trained; left out, as their specs say."""
     progress: StageProgress = field(default=lambda done, total: None)
+
+    def fresh(self) -> list[Model]:
+        """Models of the same shapes as nobody trained them, where the trained ones are."""
+        if self.make_fresh is not None:
+            return self.make_fresh()
+        made = [build_model(one.model, one.task.vocab_size, one.seed) for one in self.specs]
+        return [model.to(self.machine.device).eval() for model in made]
 
     def __len__(self) -> int:
         return self.size

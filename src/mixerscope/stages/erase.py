@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
-from torch import Tensor
+from torch import Tensor, nn
 
 from mixerscope.artifacts import Ablated, Artifact, Erased, Erasures
 from mixerscope.interventions.batching import device_of
@@ -28,6 +28,7 @@ from mixerscope.probing.erasure import (
 )
 from mixerscope.probing.ridge import Moments, Parts, axes_of, fit_probes, moments
 from mixerscope.randomness import stream
+from mixerscope.sites import named_sites
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Impossible, Result, Stage, Trained
 from mixerscope.stages.erase_recurrence import METHOD, erase_inside
@@ -42,8 +43,9 @@ DIGITS = 5
 class EraseStates(Stage):
     """Which label is erased, from how many vectors it is found, and on how many documents the damage is seen."""
 
-    revision: ClassVar[int] = 3
-    """2: recurrent states too, after every step. 3: random subspaces by other axes of the same draws."""
+    revision: ClassVar[int] = 4
+    """2: recurrent states too, after every step. 3: random subspaces by other axes of the same draws. 4: whole blocks
+    are ablated too."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Erasures,)
 
     label: str = ANSWER
@@ -81,7 +83,7 @@ class EraseStates(Stage):
             finite &= x.isfinite().flatten(1).all(1).cpu()
             known = _Known(moments(torch.nan_to_num(x.flatten(1, 2).double(), 0.0, 0.0, 0.0), parts), parts, label)
             methods = self._methods(known, drawn, spec.data_seed)
-            if site == boundaries[-1]:
+            if site == boundaries[-1] and all(isinstance(model, Model) for model in models):
                 methods["head"] = _head(models, task.answer_tokens(torch.arange(task.automaton.num_states)), known)
             for own, several in zip(erased, self._measured(site, methods, known, counting), strict=True):
                 own.extend(several)
@@ -227,6 +229,8 @@ def _head(models: list[Model], answers: Tensor, known: _Known) -> Eraser:
     return projection(known.found.mean, axes_of(torch.nan_to_num(torch.stack(rows)))[0])
 
 
+COMPONENTS = (".mixer_out", ".mlp_out", ".resid_post")
+"""What is ablated: what mixers and MLPs add to the stream, and what whole blocks leave in it."""
 ABLATIONS: Mapping[str, Change] = {
     "zero": torch.zeros_like,
     "mean": lambda x: x.mean(0, keepdim=True).expand_as(x),
@@ -235,12 +239,11 @@ ABLATIONS: Mapping[str, Change] = {
 """What is put in place of a component's output: over the documents that run together, each position its own."""
 
 
-def _ablations(model: Model, members: Members, counting: _Counting) -> list[list[Ablated]]:
+def _ablations(model: nn.Module, members: Members, counting: _Counting) -> list[list[Ablated]]:
     found: list[list[Ablated]] = [[] for _ in members.models]
-    for i, block in enumerate(model.layers()):
-        for part in ("mixer_out", *(("mlp_out",) if block.mlp is not None else ())):
+    for site in named_sites(model):
+        if site.endswith(COMPONENTS):
             for name, change in ABLATIONS.items():
-                site = f"blocks.{i}.{part}"
                 for k, accuracy in enumerate(counting.with_edits({site: change}, only_first=True)):
                     damage = counting.damage(k, (*accuracy, *counting.clean[k][1:]))[0]
                     found[k].append(Ablated(site, name, accuracy[0], damage))

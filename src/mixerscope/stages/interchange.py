@@ -114,7 +114,7 @@ class InterchangeStates(Stage):
         early = max(2, task.length // 4)
         late = task.length - early
         late -= (late - early) % 2  # stacks are met at even distances only
-        if late <= early or not held_states(members.first):  # type: ignore[arg-type]
+        if late <= early or not held_states(members.first):
             return nothing
         drawn = task.sample(SPARE * self.pairs, stream(seed, "interchange late"), "test")
         there = task.states(known)["state"][:, early].unique()

@@ -12,7 +12,7 @@ from mixerscope.artifacts import Artifact, ProbedLabel, Probes
 from mixerscope.errors import UnknownName
 from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.members import Members
-from mixerscope.interventions.tagging import demand_states, site_vectors
+from mixerscope.interventions.tagging import LOGITS, demand_states, site_vectors
 from mixerscope.model import Model, build_model
 from mixerscope.model.backbone import MLP_RATIO
 from mixerscope.probing.controls import baselines, control_labels, shuffled
@@ -26,8 +26,9 @@ from mixerscope.stages.vectors import ANSWER, Vectors, draw_vectors, label_names
 
 VECTOR_BYTES = 4 << 30
 """Of sites whose vectors are in memory together: all those of one model with four blocks, so that it runs once."""
+FOREIGN_WIDTH = 1024
+"""Of the residual stream, for lack of anyone who says."""
 DIGITS = 5
-LOGITS = "logits"
 SHUFFLED, CONTROL, UNTRAINED, LOGISTIC, PENALTY = "shuffled", "control", "untrained", "logistic", "penalty"
 
 
@@ -69,8 +70,7 @@ class ProbeStates(Stage):
         names = label_names(task, self.labels)
         drawn = draw_vectors(task, self.documents, self.each, self.first, names, spec.data_seed)
         sites, members = self.chosen(models[0]), Members(models)
-        fresh = [build_model(spec.model, task.vocab_size, one.seed) for one in trained.specs]
-        untrained = Members([model.to(device_of(models[0])).eval() for model in fresh])
+        untrained = Members(trained.fresh())
         rows = [_Rows(names, drawn) for _ in models]
         read_as = _read_as(drawn, spec.data_seed)
         looking = _Looking(drawn, read_as, device_of(models[0]), rows)
@@ -118,7 +118,7 @@ def _subsets(drawn: Vectors) -> list[tuple[str, Tensor]]:
 
 def _groups(sites: Sequence[str], models: Sequence[Model], drawn: Vectors) -> list[Sequence[str]]:
     """Sites whose vectors, none wider than an MLP's, fit into memory together."""
-    width = MLP_RATIO * models[0].spec.width
+    width = MLP_RATIO * (models[0].spec.width if isinstance(models[0], Model) else FOREIGN_WIDTH)
     each = len(models) * drawn.positions.numel() * width * torch.float32.itemsize
     size = max(1, VECTOR_BYTES // each)
     return [sites[start : start + size] for start in range(0, len(sites), size)]

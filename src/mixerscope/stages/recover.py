@@ -10,7 +10,7 @@ from mixerscope.artifacts import Artifact
 from mixerscope.artifacts.recoveries import Recovered, Recoveries, WithoutTaps
 from mixerscope.errors import UserError
 from mixerscope.interventions.members import Members
-from mixerscope.interventions.recovery import Place, change_inputs, convolutions, differences, without_taps
+from mixerscope.interventions.recovery import Place, change_inputs, convolved_blocks, differences, without_taps
 from mixerscope.interventions.tagging import demand_states, run_on
 from mixerscope.model import Model
 from mixerscope.randomness import stream
@@ -56,7 +56,7 @@ class RecoverAnswers(Stage):
         unedited, edited = differences(members, pairs, at, places)
         trained.progress(1, 2)
         clean, guessing = _right(members, pairs.clean), _most_frequent(pairs.clean)
-        off = {i: _right(members, pairs.clean, i) for i in range(len(model.layers())) if convolutions(model, i)}
+        off = {i: _right(members, pairs.clean, i) for i in convolved_blocks(model)}
         trained.progress(2, 2)
         found: list[Result] = []
         documents = f"{pairs.clean.sha256()}"

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from mixerscope.artifacts import Erasures, Interchanges, Lengths, Probes
+from mixerscope.artifacts.alignments import Alignments
 from mixerscope.artifacts.recoveries import Recoveries
 from mixerscope.artifacts.state_verdict import StateVerdict
 from mixerscope.errors import UserError
@@ -55,6 +56,11 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "interchanges": {
         **dict.fromkeys(("run_id", "place", "how"), pl.String),
         **dict.fromkeys(("now", "now_low", "now_high", "later", "later_low", "later_high", "kept"), _NUMBER),
+    },
+    "alignments": {
+        **dict.fromkeys(("run_id", "place", "how"), pl.String),
+        "rank": pl.Int32,
+        **dict.fromkeys(("now", "now_low", "now_high", "later", "later_low", "later_high", "kept", "alike"), _NUMBER),
     },
     "recoveries": {
         **dict.fromkeys(("run_id", "site"), pl.String),
@@ -108,7 +114,11 @@ def load(folder: Path) -> dict[str, pl.DataFrame]:
     """The tables of a folder."""
     if not (folder / "models.parquet").is_file():
         raise UserError(f"there are no runs in {folder}; `mixerscope reproduce task-flip` makes them")
-    return {name: pl.read_parquet(folder / f"{name}.parquet") for name in SCHEMAS}
+    # Of runs from before a stage was there, nothing is known of it.
+    return {
+        name: pl.read_parquet(path) if (path := folder / f"{name}.parquet").is_file() else pl.DataFrame(schema=schema)
+        for name, schema in SCHEMAS.items()
+    }
 
 
 def _model(result: RunResult) -> Iterator[Row]:
@@ -205,6 +215,11 @@ def _interchanges(result: RunResult) -> Iterator[Row]:
         yield {"run_id": result.run_id, "place": one.place, "how": one.how, **ends, "kept": one.kept}
 
 
+def _alignments(result: RunResult) -> Iterator[Row]:
+    found = result.find(Alignments)
+    return ({"run_id": result.run_id, **row} for row in (found.rows() if found else ()))
+
+
 def _recoveries(result: RunResult) -> Iterator[Row]:
     """A row a place, and one a block whose convolutions were cut short."""
     found = result.find(Recoveries)
@@ -221,5 +236,6 @@ ROWS: dict[str, Callable[[RunResult], Iterator[Row]]] = {
     "probes": _probes,
     "erasures": _erasures,
     "interchanges": _interchanges,
+    "alignments": _alignments,
     "recoveries": _recoveries,
 }

@@ -1,0 +1,1 @@
+"""Pretrained models, trained on a task that tracks a state: where the state is read, and whether it is used."""

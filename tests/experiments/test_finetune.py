@@ -1,0 +1,139 @@
+"""Pretrained folders, made here: fine-tuned beside their random twins, and refused where weights are not there."""
+
+import json
+import logging
+import shutil
+
+import pytest
+import torch
+
+from mixerscope.artifacts import Erasures, Lengths, Probes
+from mixerscope.artifacts.recoveries import Recoveries
+from mixerscope.cli import main
+from mixerscope.errors import CorruptFile, UserError
+from mixerscope.experiments.finetune import tuning
+from mixerscope.experiments.finetune.pretrained import FIRST_TOKEN, Pretrained, as_tagger
+from mixerscope.experiments.finetune.results import PRETRAINED, RANDOM, TunedResult, tuned_in
+from mixerscope.randomness import construction
+from mixerscope.sites import record
+
+transformers = pytest.importorskip(
+    "transformers", reason="the foreign models come with the extra: pip install 'mixerscope[hf]'"
+)
+pytestmark = pytest.mark.filterwarnings("ignore")
+SMALL = {"vocab_size": 24, "hidden_size": 16, "num_hidden_layers": 2, "initializer_range": 0.3}
+KINDS = {
+    "gpt_neox": ("GPTNeoX", {"num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 64}),
+    "mamba": ("Mamba", {"state_size": 4}),
+}
+FEW = ["--steps", "4", "--batch-size", "8", "--documents", "100", "--set", "length=6"]
+
+
+@pytest.fixture(params=KINDS)
+def folder(request, tmp_path):
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    name, more = KINDS[request.param]
+    with construction(7):
+        config = getattr(transformers, f"{name}Config")(**SMALL, **more)
+        model = getattr(transformers, f"{name}ForCausalLM")(config)
+    model.save_pretrained(tmp_path / f"tiny-{request.param}")
+    return tmp_path / f"tiny-{request.param}"
+
+
+def finetune(folder, out, *words):
+    return main(["finetune", "--model", str(folder), "--out", str(out), *words])
+
+
+def test_weights_are_those_of_the_folder_and_boundaries_those_of_the_modules(folder):
+    source = Pretrained.at(folder)
+    module = source.load()
+    with construction(0):
+        saved = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), saved.parameters(), strict=True))
+    twin = source.random(0)
+    assert [p.shape for p in twin.parameters()] == [p.shape for p in module.parameters()]
+    assert not torch.equal(next(twin.parameters()), next(module.parameters()))
+    model, tokens = as_tagger(module, 9), torch.randint(9, (3, 7), generator=torch.Generator().manual_seed(0))
+    given = {}
+    trunk = module.gpt_neox if hasattr(module, "gpt_neox") else module.backbone
+
+    def note(layer, args, out):
+        given["last"] = out[0] if isinstance(out, tuple) else out
+
+    handle = trunk.layers[-1].register_forward_hook(note)
+    with torch.no_grad():
+        whole = module(tokens + FIRST_TOKEN).logits
+    handle.remove()
+    with torch.no_grad(), record(model, model.boundaries()) as seen:
+        logits = model(tokens)
+    torch.testing.assert_close(logits, whole[..., FIRST_TOKEN : FIRST_TOKEN + 9])
+    torch.testing.assert_close(seen["blocks.1.resid_post"], given["last"])
+    assert len(model.boundaries()) == 3
+
+
+def test_a_folder_is_tuned_beside_its_random_twin(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tuning, "GATE", 0.0)  # nothing this small learns anything here
+    assert finetune(folder, tmp_path / "out", "--task", "dyck", *FEW) == 0
+    found = {one.about["weights"]: one for one in tuned_in(tmp_path / "out")}
+    assert set(found) == {PRETRAINED, RANDOM}
+    for one in found.values():
+        assert one.about["model"] == folder.name
+        assert one.about["layers"] == 2
+        assert not one.about["impossible"]
+        for artifact in (Lengths, Probes, Erasures, Recoveries):
+            assert one.find(artifact) is not None, artifact.file
+        assert len(one.find(Probes).boundaries) == 3
+        sites = {each.site for each in one.find(Erasures).ablated}
+        assert {"blocks.0.mixer_out", "blocks.1.resid_post"} <= sites
+    assert found[PRETRAINED].find(Lengths) != found[RANDOM].find(Lengths)
+    said = capsys.readouterr()
+    assert "pretrained weights: accuracy" in said.out
+    assert "random weights: accuracy" in said.out
+    assert finetune(folder, tmp_path / "out", "--task", "dyck", *FEW) == 0
+    assert "train" not in capsys.readouterr().err, "what is there is not made again"
+    place = found[RANDOM].path
+    (place / "probes.json").write_text("{}")
+    with pytest.raises(CorruptFile, match=r"probes.json is not what was written"):
+        TunedResult(place).find(Probes)
+    shutil.rmtree(place)
+    with pytest.raises(UserError, match="stands alone"):
+        list(tuned_in(tmp_path / "out"))
+
+
+def test_below_the_gate_only_lengths_are_told(folder, tmp_path):
+    if "mamba" in folder.name:
+        pytest.skip("one family shows it")
+    assert finetune(folder, tmp_path / "out", "--task", "parity", *FEW) == 0
+    for one in tuned_in(tmp_path / "out"):
+        assert not one.about["passed"]
+        assert one.find(Lengths) is not None
+        assert one.find(Probes) is None
+        assert "below the gate" in one.about["impossible"]["probes"]
+
+
+def test_weights_that_are_not_there_are_never_made_up(folder, tmp_path, capsys):
+    def refused(*words, of=folder):
+        assert finetune(of, tmp_path / "out", *(words or ("--task", "dyck", *FEW))) == 2
+        assert not (tmp_path / "out").exists()
+        [line] = capsys.readouterr().err.strip().splitlines()
+        return line
+
+    assert "is no folder with a config.json" in refused(of=tmp_path / "nowhere")
+    assert "tracks no state" in refused("--task", "ar")
+    weights = folder / "model.safetensors"
+    kept = weights.read_bytes()
+    weights.unlink()
+    assert "pretrained weights unavailable" in refused()
+    weights.write_bytes(kept[: len(kept) // 2])
+    assert "cannot be read" in refused()
+    from safetensors.torch import load_file, save_file
+
+    weights.write_bytes(kept)
+    tensors = load_file(weights)
+    lost = next(name for name in tensors if ".layers.0." in name)
+    del tensors[lost]
+    save_file(tensors, weights, metadata={"format": "pt"})
+    assert "has no weights for" in refused()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
+    assert "bert" in refused()
