@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from mixerscope.artifacts.base import Frames, JsonArtifact
 from mixerscope.artifacts.estimate import Estimate
+from mixerscope.showing import counted
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Aligned:
     """Mean squared cosine of the angles to what the probe reads: 1 the same, 0 at right angles."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Alignments(Frames, JsonArtifact):
     """By place and subspace; shares are of pairs that no subspace was learned on."""
 
@@ -63,6 +64,11 @@ class Alignments(Frames, JsonArtifact):
         found = (one for one in self.cells if (one.place, one.how) == (place, how) and rank in (None, one.rank))
         return next(found, None)
 
+    def sentence(self) -> str:
+        """One line for people."""
+        ways = counted(len(self.cells), "subspace")
+        return f"{ways} exchanged after input {self.position}, {counted(self.pairs, 'pair')} of documents"
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per place and subspace."""
         for one in self.cells:
@@ -72,3 +78,6 @@ class Alignments(Frames, JsonArtifact):
                 row |= {name: value and value["value"], f"{name}_low": value and value["low"]}
                 row[f"{name}_high"] = value and value["high"]
             yield row
+
+    def more_tables(self) -> dict[str, Iterator[dict[str, Any]]]:
+        return {"spans": (dict(vars(one)) for one in self.spans)}

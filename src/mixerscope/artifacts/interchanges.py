@@ -83,7 +83,9 @@ class Interchanges(Frames, JsonArtifact):
         return (asdict(one) for one in self.cells)
 
     def more_tables(self) -> dict[str, Iterator[dict[str, Any]]]:
-        return {"interchanged": (_flat(row) for row in self.summary())}
+        earlier = [] if self.earlier is None else [self.earlier]
+        held = ({"early": e.early, "late": e.late, "right": e.right.value, "n": e.right.n} for e in earlier)
+        return {"interchanged": (_flat(row) for row in self.summary()), "held_earlier": held}
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:

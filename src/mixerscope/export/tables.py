@@ -21,6 +21,7 @@ from mixerscope.artifacts import (
     Verdicts,
     tables_of,
 )
+from mixerscope.artifacts.alignments import Alignments
 from mixerscope.artifacts.effect_columns import EffectColumns
 from mixerscope.artifacts.proof import Proof
 from mixerscope.artifacts.recoveries import Recoveries
@@ -49,7 +50,7 @@ READERS: dict[str, type[Any]] = {
     cls.file: cls
     for cls in (
         *(EffectColumns, Scores, SelfTest, Verdicts, Emergence, Lengths, Probes, Erasures, Interchanges, Recoveries),
-        *(StateVerdict, _ProofRows),
+        *(StateVerdict, Alignments, _ProofRows),
     )
 }
 """By file name: who reads the tables of our stages."""
