@@ -34,11 +34,19 @@ def best_read(model: Model) -> float:
     return max(model.curve or [0.0])
 
 
+def _test(model: Model, name: str) -> float:
+    """One test of the verdict; nothing where it was not measured."""
+    return model.tests.get(name) or 0.0
+
+
 PREDICTORS: dict[str, Callable[[Model], float]] = {
     VERDICT: verdict_score,
     "accuracy at the training length": lambda model: model.accuracy[1],
     "readability": best_read,
+    "later answers, state written": lambda model: _test(model, "later, shift"),
+    "later answers, as held earlier": lambda model: _test(model, "later, as held earlier"),
 }
+"""The last two are parts of the verdict, shown whatever they give."""
 
 
 def asked(models: Sequence[Model]) -> list[Model]:
