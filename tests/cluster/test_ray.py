@@ -126,22 +126,6 @@ def test_a_worker_that_is_killed_loses_nothing_but_time(three: Any, folder: Path
     assert tree(root) == calm
 
 
-def test_without_its_head_a_call_ends_and_the_next_goes_on(three: Any, folder: Path, calm: dict[str, bytes]):
-    root = folder / "head-lost"
-    with cluster(3) as found:
-        first = start(command(folder / "long.json", root, *on(found)), os.environ)
-        wait_for(lambda: checkpoints(root) == 2, "two trainings", first)
-        found.remove_node(found.head_node, allow_graceful=False)
-        code, said = ended(first)
-        assert code == 1, said
-        assert "left for the next call" in said
-        assert "Traceback" not in said
-    assert checkpoints(root) == 2
-    code, said = call(command(folder / "long.json", root, *on(three)))
-    assert code == 0, said
-    assert tree(root) == calm
-
-
 def test_killed_and_called_again_it_goes_on(three: Any, folder: Path, calm: dict[str, bytes]):
     root = folder / "driver-killed"
     first = start(command(folder / "long.json", root, *on(three)), os.environ)
