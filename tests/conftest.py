@@ -10,6 +10,7 @@ import torch
 
 from mixerscope.spec import RunSpec
 from mixerscope.tasks import AR
+from tests.report.browser import browser, opened  # noqa: F401 - fixtures: one browser for the tests of all folders
 
 torch.set_num_threads(1)
 

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.browser import browser, opened  # noqa: F401 - fixtures
-
 
 @pytest.fixture(scope="session")
 def root() -> Path:

@@ -22,6 +22,7 @@ STATES = {
         "probes": {"documents": 64},
         "erase": {"documents": 64, "damaged_documents": 16, "draws": 2},
         "interchange": {"documents": 64, "pairs": 16},
+        "align": {"documents": 64, "learned_on": 16, "pairs": 16, "ranks": [1], "steps": 2},
         "recover": {"pairs": 16},
         "track": {},
     },
@@ -45,7 +46,13 @@ def _made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three runs: a recall task with emergence and two verdicts, a diverged one, and a tracked state."""
     root = tmp_path_factory.mktemp("made")
     spec = tiny_spec("mamba").changed(
-        stages={"patch": {"documents": 8}, "prove": {}, "judge": {}, "emergence": {"looks": 2}}
+        stages={
+            "patch": {"documents": 8},
+            "prove": {},
+            "judge": {},
+            "emergence": {"looks": 2},
+            "patterns": {"documents": 8},
+        }
     )
     run(spec, root, progress=False)
     run(tiny_spec("attention", lr=1e30, eval_every=6), root, progress=False)

@@ -16,6 +16,7 @@ from mixerscope.errors import CorruptFile, UnknownName, UserError
 from mixerscope.export.frame import RENAMED, RUN, TABLES, declared, kind_of
 from mixerscope.export.tables import READERS
 from mixerscope.packs import write_pack
+from mixerscope.registry import OURS, STAGES
 from mixerscope.results import load_runs
 from mixerscope.runs import redo
 from mixerscope.stages.judge import Judge
@@ -89,6 +90,14 @@ def test_columns_and_their_types_are_those_that_are_declared(made: Path):
             for name, value in called.items():
                 kind = TABLES[table][1][name]
                 assert kind_of([value]) in {None, kind, "integer" if kind == "number" else kind}, (table, name, value)
+
+
+def test_the_tables_of_every_stage_of_ours_are_declared():
+    for entry in STAGES.entries():
+        for artifact in STAGES.load(entry.name).artifacts if entry.origin == OURS else ():
+            if callable(getattr(artifact, "rows", None)):
+                assert artifact.file.partition(".")[0] in TABLES, artifact
+                assert artifact.file in READERS, artifact
 
 
 def test_one_name_has_one_type_in_all_tables():

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from mixerscope.report import write_report
-
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -27,6 +25,8 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def opened(browser):
     """Opens the page of a folder, a page, or the address of one; what goes wrong in it fails the test."""
+    from mixerscope.report import write_report
+
     complaints: list[str] = []
     contexts = []
 

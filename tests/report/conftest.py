@@ -18,8 +18,6 @@ from mixerscope.store import RunFolder
 from mixerscope.store.folder import SealedFolder, StageFolder
 from mixerscope.tasks import AR
 
-from .browser import browser, opened  # noqa: F401 - fixtures
-
 TASK = {"name": "ar", "num_pairs": 2, "num_keys": 4, "num_values": 4}
 STATE_STAGES = {
     "lengths": {"documents": 16, "times": [1, 2]},

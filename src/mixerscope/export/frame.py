@@ -125,6 +125,22 @@ TABLES: dict[str, tuple[str, dict[str, Kind]]] = {
         "a row per place and way of writing",
         _columns(text="place how", integer="now_n later_n", number="kept", ends="now later"),
     ),
+    "held_earlier": (
+        "documents that got, after input `late`, what some document holds after input `early`",
+        _columns(integer="early late n", number="right"),
+    ),
+    "alignments": (
+        "a row per place and subspace along which parts of what is held were exchanged",
+        _columns(text="place how", integer="rank", number="kept alike", ends="now later"),
+    ),
+    "spans": (
+        "a row per place: the axes within which subspaces were looked for",
+        _columns(text="place", integer="axes", number="variance"),
+    ),
+    "patterns": (
+        "a row per head and pair of roles, and per state and role",
+        _columns(text="role attends_to what", integer="block head n", number="value low high"),
+    ),
     "recoveries": ("a row per site and position", _columns(text="site", integer="position", number="same later")),
     "without_taps": ("a row per block", _columns(integer="block", number="accuracy damage")),
     "state_verdict": ("how the state is tracked", _columns(text="mechanism reason")),

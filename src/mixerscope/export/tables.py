@@ -23,6 +23,7 @@ from mixerscope.artifacts import (
 )
 from mixerscope.artifacts.alignments import Alignments
 from mixerscope.artifacts.effect_columns import EffectColumns
+from mixerscope.artifacts.patterns import Patterns
 from mixerscope.artifacts.proof import Proof
 from mixerscope.artifacts.recoveries import Recoveries
 from mixerscope.artifacts.state_verdict import StateVerdict
@@ -50,7 +51,7 @@ READERS: dict[str, type[Any]] = {
     cls.file: cls
     for cls in (
         *(EffectColumns, Scores, SelfTest, Verdicts, Emergence, Lengths, Probes, Erasures, Interchanges, Recoveries),
-        *(StateVerdict, Alignments, _ProofRows),
+        *(StateVerdict, Alignments, Patterns, _ProofRows),
     )
 }
 """By file name: who reads the tables of our stages."""

@@ -57,7 +57,10 @@ def _belongs(pairs: Pairs) -> str | None:
 
 
 def _asked_else(pairs: Pairs) -> Batch | None:
-    """The documents with another question, one that they answer where the task knows how to ask it."""
+    """The documents with another question, one that they answer where the task knows how to ask it; of documents that
+    ask several things, none."""
+    if pairs.original.scored()[0].shape[1] != 1:
+        return None
     if pairs.task is not None and QUERY in pairs.task.counterfactuals:
         return pairs.task.counterfactual(QUERY, pairs.original, stream(pairs.data_seed, "proof", ASKED_ELSE))
     if QUERY not in pairs.corrupted:
