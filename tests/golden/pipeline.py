@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from mixerscope.artifacts import Emergence, Patterns, Scores, SelfTest, Verdicts
+from mixerscope.artifacts import Artifact, Emergence, Patterns, Scores, SelfTest, Verdicts
 from mixerscope.artifacts.effects import METRICS, SHARE, EffectTable
 from mixerscope.artifacts.proof import Proof
 from mixerscope.machine import CPU
@@ -77,6 +77,7 @@ def stage_pins(name: str) -> Pinned:
     makers = {"patch": _patched, "prove": _proven, "judge": _judged, "emergence": _watched}
     makers["patch_dev"] = lambda: _patched("patch_dev")
     makers["patterns"] = _seen
+    assert name in makers, f"say in `stage_pins` how {name} is tried, or in STATE_STAGES with which settings"
     found = makers[name]()
     needed = {f"stage {need}": STAGES.load(need).revision for need in (*stage.needs, *stage.may_need)}
     revisions = {
@@ -93,15 +94,20 @@ def _spec(model: Model, stages: dict[str, Any]) -> RunSpec:
     return RunSpec(task=TASK, model=model.spec, stages=stages)
 
 
-def _table(stage: str = "patch") -> tuple[EffectTable, SelfTest, Scores]:
+def _alone(name: str, settings: dict[str, Any]) -> tuple[Artifact, ...]:
+    """The artifacts of a stage that needs no other, with these settings."""
     model = blurred_induction()
-    settings = {"documents": 24, "slots": ["key", "value"], "edits": ["swap", "zero"], "also_at": ["value+2"]}
-    spec = _spec(model, {stage: settings})
+    spec = _spec(model, {name: settings})
     trained = Trained(size=1, machine=CPU, parse=lambda: [spec], build=lambda: [model], read=lambda *_: None)
     with double_precision():
-        [result] = spec.stages[stage].run(trained)
+        [result] = spec.stages[name].run(trained)
     assert isinstance(result, Done)
-    table, tests, scores = result.artifacts
+    return result.artifacts
+
+
+def _table(stage: str = "patch") -> tuple[EffectTable, SelfTest, Scores]:
+    settings = {"documents": 24, "slots": ["key", "value"], "edits": ["swap", "zero"], "also_at": ["value+2"]}
+    table, tests, scores = _alone(stage, settings)
     assert isinstance(table, EffectTable)
     assert isinstance(tests, SelfTest)
     assert isinstance(scores, Scores)
@@ -180,13 +186,7 @@ def _watched() -> dict[str, Any]:
 
 
 def _seen() -> dict[str, Any]:
-    model = blurred_induction()
-    spec = _spec(model, {"patterns": {"documents": 24}})
-    trained = Trained(size=1, machine=CPU, parse=lambda: [spec], build=lambda: [model], read=lambda *_: None)
-    with double_precision():
-        [result] = spec.stages["patterns"].run(trained)
-    assert isinstance(result, Done)
-    [patterns] = result.artifacts
+    [patterns] = _alone("patterns", {"documents": 24})
     assert isinstance(patterns, Patterns)
     return {"tokens": list(patterns.tokens), "rows": list(patterns.rows())}
 

@@ -10,6 +10,10 @@ from mixerscope.cli.console import results
 from mixerscope.cli.skeleton import Kind, write_skeleton
 from mixerscope.errors import CannotWrite, UserError
 
+HERE = Path()
+Name = Annotated[str, Parameter(help="Of the package and its folder, which must not exist yet.")]
+Out = Annotated[Path, Parameter(help="Where the folder goes.")]
+
 new = App(name="new", help="Write something to start from: a spec file, or a package.", result_action="return_value")
 
 
@@ -56,44 +60,20 @@ def new_spec(
 
 
 @new.command(name="mixer")
-def new_mixer(name: str, /, *, out: Path = Path()) -> int:
-    """Write a package with a mixer, its entry point and a test that passes. Example: mixerscope new mixer my-mixer
-
-    Parameters
-    ----------
-    name
-        Of the package and its folder, which must not exist yet.
-    out
-        Where the folder goes.
-    """
+def new_mixer(name: Name, /, *, out: Out = HERE) -> int:
+    """Write a package with a mixer, its entry point and a test that passes. Example: mixerscope new mixer my-mixer"""
     return _new_package("mixer", name, out)
 
 
 @new.command(name="task")
-def new_task(name: str, /, *, out: Path = Path()) -> int:
-    """Write a package with a task, its entry point and a test that passes. Example: mixerscope new task my-task
-
-    Parameters
-    ----------
-    name
-        Of the package and its folder, which must not exist yet.
-    out
-        Where the folder goes.
-    """
+def new_task(name: Name, /, *, out: Out = HERE) -> int:
+    """Write a package with a task, its entry point and a test that passes. Example: mixerscope new task my-task"""
     return _new_package("task", name, out)
 
 
 @new.command(name="stage")
-def new_stage(name: str, /, *, out: Path = Path()) -> int:
-    """Write a package with a stage, its entry point and a test that passes. Example: mixerscope new stage my-stage
-
-    Parameters
-    ----------
-    name
-        Of the package and its folder, which must not exist yet.
-    out
-        Where the folder goes.
-    """
+def new_stage(name: Name, /, *, out: Out = HERE) -> int:
+    """Write a package with a stage, its entry point and a test that passes. Example: mixerscope new stage my-stage"""
     return _new_package("stage", name, out)
 
 
