@@ -12,6 +12,8 @@ MOST_ROWS = 12
 """Of a table in a notebook; frames have all."""
 LONGEST = 200
 """Letters of one cell there."""
+SENTENCE = 40
+"""Letters from which a cell holds a sentence, which needs room: a page would make a column of single words of it."""
 CELL = "text-align:left;padding:2px 8px;vertical-align:top"
 
 
@@ -59,7 +61,10 @@ def _cells(row: Mapping[str, Any], columns: Iterable[str], shaded: set[str]) -> 
         style = CELL
         if name in shaded and isinstance(value, float) and value > 0:
             style += f";background:rgba(47,127,193,{min(value, 1.0) * 0.6:.2f})"
-        yield f'<td style="{style}">{html.escape(said(value))}</td>'
+        text = said(value)
+        if len(text) > SENTENCE:
+            style += ";min-width:20em"
+        yield f'<td style="{style}">{html.escape(text)}</td>'
 
 
 def said(value: Any) -> str:

@@ -181,3 +181,17 @@ def test_axe_finds_nothing_serious(judged, opened, dark):
 def test_three_models_print_on_two_pages(judged, opened):
     tab = opened(judged)
     assert len(re.findall(rb"/Type\s*/Page\b", tab.pdf(prefer_css_page_size=True))) == 2
+
+
+def test_what_is_chosen_and_who_it_is_about_are_printed_in_light_colours(judged, opened):
+    tab = opened(judged, dark=True)
+    page = "getComputedStyle(document.documentElement).getPropertyValue('--card').trim()"
+    dark = tab.evaluate(page)
+    tab.emulate_media(media="print")
+    assert tab.evaluate(page) == "#ffffff" != dark
+    for said in (*tab.locator("figure select").all(), *tab.locator(".summary tbody th").all()):
+        assert said.is_visible()
+    assert tab.locator(".tools").first.is_hidden()
+    # A row of a large sweep names its model by a button.
+    tab.evaluate("document.querySelector('.summary tbody th').innerHTML = '<button class=open>a model</button>'")
+    assert tab.locator("button.open").is_visible()

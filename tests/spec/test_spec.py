@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mixerscope.errors import UserError
-from mixerscope.spec import RunSpec, parse
+from mixerscope.spec import RunSpec, labels, parse
 
 BASE = {"task": "ar", "model": {"architecture": "mamba"}}
 
@@ -94,3 +94,17 @@ def test_round_trip_keeps_the_id(architecture: str, layers: int, steps: int):
 def test_attention_gets_positions_and_state_space_models_do_not():
     assert parse(RunSpec, BASE | {"model": {"architecture": "attention"}}).model.positions == "learned"
     assert parse(RunSpec, BASE).model.positions == "none"
+
+
+def test_a_training_older_than_an_option_is_at_its_default():
+    def training(**options) -> dict:
+        settings = {"architecture": "deltanet", "width": 16, "options": options}
+        return RunSpec.model_validate({"task": {"name": "ar"}, "model": settings}).training()
+
+    old = training()
+    del old["model"]["options"]["negative_eigenvalues"]
+    assert labels([old, training()]) == ["deltanet", "deltanet"]
+    assert labels([old, training(negative_eigenvalues=True)]) == [
+        "deltanet negative_eigenvalues=false",
+        "deltanet negative_eigenvalues=true",
+    ]

@@ -36,6 +36,11 @@ class FalseNames(Shown):
     untested: int = 0
     """Names that rest on no test of the route, which models of one block may not allow."""
 
+    @property
+    def at_most(self) -> str:
+        """What is expected, as people read it."""
+        return f"{self.expected:.1f}" if self.expected >= 0.1 else f"{self.expected:.2g}"
+
     def sentence(self) -> str:
         """One line for people."""
         verdicts = f"{self.verdicts} verdict{'' if self.verdicts == 1 else 's'}"
@@ -45,7 +50,7 @@ class FalseNames(Shown):
         if self.needed:
             shares = " or ".join(f"{share:.0%}" for share in self.needed)
             said += (
-                f"; at most {_shown(self.expected)} false names are to be expected (a route that {shares} of the"
+                f"; at most {self.at_most} false names are to be expected (a route that {shares} of the"
                 f" documents or fewer take is named in at most {self.rate:.1%} of verdicts)"
             )
         if self.untested:
@@ -84,7 +89,3 @@ def _taken(verdict: Verdict) -> Test | None:
     if verdict.mechanism.split(":")[0] == UNPROVEN:
         return None
     return next((test for test in verdict.tests if test.name == TAKES and test.value and test.needed), None)
-
-
-def _shown(expected: float) -> str:
-    return f"{expected:.1f}" if expected >= 0.1 else f"{expected:.2f}"

@@ -147,7 +147,7 @@ def how_sure(models: Sequence[ModelResult]) -> list[str]:
     expected = false_names(verdicts)
     if expected.named and expected.needed:
         names = f"{expected.named} name{'' if expected.named == 1 else 's'}"
-        said.append(f"of {names}, {expected.expected:.2g} at most are expected to be wrong by chance")
+        said.append(f"of {names}, {expected.at_most} at most are expected to be wrong by chance")
     if expected.untested:
         said.append(
             f"{expected.untested} name{' rests' if expected.untested == 1 else 's rest'} on no proof of the route"

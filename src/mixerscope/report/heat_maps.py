@@ -69,7 +69,7 @@ def roles_shown(model: Mapped, slot: str, sites: dict[str, str]) -> list[str]:
 def _frame(roles: tuple[str, ...], rows: tuple[str, ...]) -> dict[str, Any]:
     """A heat map without its numbers. Altair takes its time over a chart, and models of a kind share theirs."""
     panels = [_panel(direction, list(roles), list(rows)) for direction in PANELS]
-    chart = alt.vconcat(*panels, spacing=14, padding={"left": 0, "top": 4, "right": 4, "bottom": 8}).resolve_scale(
+    chart = alt.vconcat(*panels, spacing=14, padding={"left": 14, "top": 4, "right": 4, "bottom": 8}).resolve_scale(
         color="shared"
     )
     chart = chart.add_params(*(alt.param(name=name, value=value) for name, value in INK.items()))

@@ -3,13 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
+from mixerscope.registry import ARCHITECTURES, MIXERS
 from mixerscope.spec.base import canonical_json
+from mixerscope.spec.options import options_model
 
 SHORT = {"model.width": "d", "task.name": "task"}
 """Settings that people call otherwise than their path ends."""
 FIRST = ("task.name", "model.width", "model.layers")
 """Those that are named before the others, in this order."""
 LAST = ("train.lr", "data_seed", "seed")
+OPTIONS = "model.options."
 IMPLIED = ("model.architecture", "version", "stages")
 """The architecture is the name itself."""
 
@@ -27,7 +32,20 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def varying(trainings: Sequence[Mapping[str, Any]], leave_out: Iterable[str] = ()) -> list[dict[str, Any]]:
     """Per training (as `RunSpec.training` gives it): the settings in which those of its architecture differ."""
-    return _varying([training["model"]["architecture"] for training in trainings], [*map(flat, trainings)], leave_out)
+    return _varying([training["model"]["architecture"] for training in trainings], _facts(trainings), leave_out)
+
+
+def _facts(trainings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Their settings. An option that came later is missing in older trainings, which are at its default."""
+    facts = [*map(flat, trainings)]
+    for name in {training["model"]["architecture"] for training in trainings}:
+        peers = [fact for fact, of in zip(facts, trainings, strict=True) if of["model"]["architecture"] == name]
+        there = [{path for path in fact if path.startswith(OPTIONS)} for fact in peers]
+        if later := set().union(*there) - set.intersection(*there):
+            usual = {path: value for path, value in _defaults(name).items() if path in later}
+            for fact in peers:
+                fact.update(usual | fact)
+    return facts
 
 
 def _varying(
@@ -40,6 +58,21 @@ def _varying(
         paths = _ordered(p for p in dict.fromkeys(path for fact in peers for path in fact) if not _is_in(p, left))
         differing[name] = [path for path in paths if _differs(path, peers)]
     return [{path: fact.get(path) for path in differing[name]} for name, fact in zip(names, facts, strict=True)]
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    """Options of an architecture that have one; none of a component that is not known here."""
+    if name in ARCHITECTURES:
+        fields = ARCHITECTURES.load(name).model_fields
+    elif name in MIXERS:
+        fields = options_model(MIXERS.load(name)).model_fields
+    else:
+        return {}
+    known = {name: field for name, field in fields.items() if not field.is_required()}
+    return {
+        f"{OPTIONS}{name}": to_jsonable_python(field.get_default(call_default_factory=True))
+        for name, field in known.items()
+    }
 
 
 def _differs(path: str, peers: Sequence[Mapping[str, Any]]) -> bool:
@@ -56,7 +89,7 @@ def labels(
     trainings: Sequence[Mapping[str, Any]], always: Iterable[str] = (), leave_out: Iterable[str] = ()
 ) -> list[str]:
     """A name for each training: its architecture, what tells it from the others of that architecture, and `always`."""
-    always, facts = list(always), [*map(flat, trainings)]
+    always, facts = list(always), _facts(trainings)
     names = [training["model"]["architecture"] for training in trainings]
     found: list[str] = []
     for name, fact, differs in zip(names, facts, _varying(names, facts, leave_out), strict=True):
@@ -71,7 +104,7 @@ def columns(
     """The same settings for a table: the same names in every row, blank where a training has no such setting."""
     paths = _ordered([*always, *(path for differs in varying(trainings, leave_out) for path in differs)])
     names = _short(paths)
-    facts = [flat(training) for training in trainings]
+    facts = _facts(trainings)
     return [{names[path]: _said(fact[path]) if path in fact else "" for path in paths} for fact in facts]
 
 

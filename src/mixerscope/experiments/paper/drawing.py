@@ -75,7 +75,8 @@ def _heat_map(cells: Sequence[Row], panel: str, order: Sequence[str], widths: Se
         color=alt.condition(f"datum.value > {STRONG}", alt.value("white"), alt.value("#1c2430")),
     )
     height, width = LINE_HEIGHT * len(order), CELL * len(widths)
-    return alt.layer(squares, numbers).properties(width=width, height=height, title=f"{panel} ({who})")
+    title = alt.TitleParams(f"{panel} ({who})", fontSize=11)  # so that those of neighbours do not run together
+    return alt.layer(squares, numbers).properties(width=width, height=height, title=title)
 
 
 def _medians(rows: Sequence[Row]) -> list[Row]:
@@ -252,4 +253,16 @@ def _titled(chart: Any, title: str) -> Chart:
 
 def configured(chart: Chart) -> dict[str, Any]:
     """As Vega-Lite JSON, in the house's type and without frames."""
-    return chart.configure_view(stroke=None).configure_axis(gridColor="#e6e9ee").to_dict()
+    found = chart.configure_view(stroke=None).configure_axis(gridColor="#e6e9ee").to_dict()
+    # The drawing is as wide as its title in the font that measures it; where it is shown the font may be wider.
+    found["padding"] = {"left": 5, "top": 5, "bottom": 5, "right": 5 + round(0.8 * _longest_title(found))}
+    return found
+
+
+def _longest_title(found: Any) -> int:
+    """Letters of the longest title over a whole drawing or one of its rows."""
+    if not isinstance(found, dict):
+        return 0
+    title = found.get("title")
+    own = len(title["text"]) if isinstance(title, dict) and title.get("anchor") == "start" else 0
+    return max(own, *(_longest_title(part) for part in found.get("vconcat", [])), 0)

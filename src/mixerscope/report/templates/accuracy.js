@@ -65,11 +65,11 @@ function nameSingles(svg, models, x, y, axis, dodge, width) {
   for (const m of models) {
     const size = wide(m.series), px = x(m[axis]) + dodge(m), py = y(accuracyOf(m));
     if (taken.some(([,, l, name, at]) => name === m.series && Math.abs(at - px) < 8 && Math.abs(l - py) < 16)) continue; // another seed
-    const after = px + 10 + size < width - 8;
+    const after = px + 13 + size < width - 8;
     let line = py + 4;
-    const from = after ? px + 9 : px - 9 - size;
+    const from = after ? px + 12 : px - 12 - size;
     while (taken.some(([a, b, l]) => Math.abs(l - line) < 12 && from < b && from + size > a)) line += 13;
     taken.push([from, from + size, line, m.series, px]);
-    svg.append(words(after ? px + 9 : px - 9, line, m.series, { "text-anchor": after ? "start" : "end", class: "soft-text" }));
+    svg.append(words(after ? px + 12 : px - 12, line, m.series, { "text-anchor": after ? "start" : "end", class: "soft-text" }));
   }
 }

@@ -60,7 +60,7 @@ kinds.erased = (holder, width) => {
   const rows = all.filter((r) => r.method === method);
   const left = (r) => Math.max(0, Math.min(1, (r.left - chance) / (1 - chance)));
   const { svg, x, y } = plane(width, `What erasing the state costs, by ${method}. ${rows.map((r) => `${r.place}: lost ${r.damage === null ? "unknown" : r.damage.toFixed(2)}, still read ${r.left.toFixed(2)}`).join("; ")}.`, rows.map((r) => r.place), "", 230);
-  const wide_ = Math.min(18, (width - LEFT) / rows.length / 3);
+  const wide_ = Math.min(12, (width - LEFT) / rows.length / 3);
   rows.forEach((r, i) => {
     const tip = `${r.place}, ${r.method}, rank ${r.rank}\nlost ${r.damage === null ? "unknown: the model knows too little" : format.number(r.damage)} of what is known beyond guessing\nprobe before ${format.percent(r.before)}, a fresh one after ${format.percent(r.left)} (chance ${format.percent(chance)})${r.beats === null ? "" : `\nworse than ${format.percent(r.beats)} of random subspaces of the same variance`}\n${r.speaks ? "the state was there and is gone" : "says nothing of the state: it was not there, or is still there"}`;
     const bar = (v, shift, style) => node("rect", { x: x(i) + shift, y: y(Math.max(0, Math.min(1, v))), width: wide_, height: Math.max(1, y(0) - y(Math.max(0, Math.min(1, v)))), class: style, "data-tip": tip });
@@ -124,14 +124,14 @@ kinds.tracked = (holder, width) => {
   }
   const columns = TRACKED.map(([what]) => what).filter((what) => rows.some((r) => r.what === what));
   const names = [...groups.keys()];
-  const gutter = Math.min(0.4 * width, 12 + Math.max(20, ...names.map((s) => wide(s, 12.5))));
+  const gutter = Math.min(0.4 * width, 12 + Math.max(20, ...names.map((s) => wide(s, 14))));
   const cell = Math.min(110, (width - gutter - 4) / Math.max(1, columns.length));
   const below = 14 + 0.5 * Math.max(40, ...columns.map((c) => wide(c)));
-  const verdicts = (name) => [...groupBy(groups.get(name), (i) => page.overview.models[i].mechanism)].map(([m, all]) => `${m} ${all.length}`).join(", ");
+  const verdicts = (name) => `verdicts: ${[...groupBy(groups.get(name), (i) => page.overview.models[i].mechanism)].map(([m, all]) => `${m} ${all.length}`).join(", ")}`;
   const svg = canvas(width, 8 + 2 * CELL_HEIGHT * names.length + below, `Tracked states by model. ${rows.map((r) => `${r.series}, ${r.what}: ${r.median.toFixed(2)}`).join("; ")}.`);
   names.forEach((name, i) => {
     const top = 8 + 2 * i * CELL_HEIGHT;
-    svg.append(words(gutter - 6, top + 16, name, { "text-anchor": "end", class: "strong-text" }), words(gutter, top + CELL_HEIGHT + 14, `verdicts: ${verdicts(name)}`, { class: "soft-text" }));
+    svg.append(words(gutter - 6, top + 16, name, { "text-anchor": "end", class: "strong-text" }), words(Math.min(gutter, Math.max(0, width - wide(verdicts(name)))), top + CELL_HEIGHT + 14, verdicts(name), { class: "soft-text" }));
     for (const r of rows.filter((one) => one.series === name)) {
       const tip = `${name}: ${r.what}\nmedian ${format.number(r.median)}, from ${format.number(r.lowest)} to ${format.number(r.highest)}, ${r.seeds} seed${r.seeds > 1 ? "s" : ""}`;
       svg.append(...cellMark(gutter + columns.indexOf(r.what) * cell, top, cell, r.median, r.median.toFixed(2).replace("-", "−"), tip));
