@@ -360,5 +360,5 @@ def test_the_page_says_how_many_false_names_to_expect(folder):
     asked = Asked("takes the route", True, Estimate(0.95, 0.92, 0.98, 320), 0.9)
     give_verdict(find_run(root, "based"), "induction", ["key", "value", "query"], tests=(asked,))
     text = page_of(root).visible()
-    assert "1 of 2 verdicts names a route; at most 0.02 false names are to be expected (a route that 90% of" in text
+    assert "1 of 2 verdicts names a route; at most 0.021 false names are to be expected (a route that 90% of" in text
     assert "None of 1 verdict names a route." in page_of(find_run(root, "attention").path).visible()
