@@ -219,6 +219,7 @@ def test_another_objective_under_the_usual_name_is_found(monkeypatch):
     assert "curve[1][0] was " in complaint_about("training", "trainer", training_pins())
 
 
+@pytest.mark.slow
 def test_a_stage_that_measures_or_judges_otherwise_is_found(monkeypatch):
     monkeypatch.setattr(plan, "OFFSETS", (-1, 2, 3))
     assert "blurred induction: cells was " in complaint_about("stages", "patch", stage_pins("patch"))

@@ -20,6 +20,7 @@ def numbers(interchange: float) -> Admission:
     return Admission(1.0, interchange, broken=1.0, off_route=0.0, single=0.0, details={})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["attention", "mamba"])
 def test_a_stacked_model_learns_what_it_learns_alone(learner: str):
     specs = Cell(learner, "induction / one step later").specs(TINY, seeds=(0, 1))
@@ -51,6 +52,7 @@ def test_mixtures_come_after_their_parts_and_each_cell_once():
     assert kinds == sorted(kinds)
 
 
+@pytest.mark.slow
 def test_what_is_not_admitted_leaves_numbers_and_no_weights(tmp_path: Path):
     cell = Cell("attention", "induction")
     assert train.admitted_before(cell, tmp_path) is None
