@@ -213,3 +213,10 @@ def test_rows_that_do_not_know_how_they_were_computed_are_not_compared():
     assert [one.took for one in timed_rows([row], conditions)] == [3.0]
     del row["kernels"]
     assert timed_rows([row], conditions) == []
+
+
+def test_a_time_that_exceeds_the_limit_by_a_rounding_has_a_group():
+    from mixerscope.sweep.plan import _packed
+
+    assert _packed([951.478784], 951.4787839999999) == [[0]]
+    assert _packed([2.0, 1.0, 1.0], 2.0) == [[0], [1, 2]]

@@ -204,6 +204,7 @@ def _jobs(cohorts: list[Cohort], estimator: Estimator, in_flight: int, limit: fl
 
 def _packed(seconds: list[float], limit: float) -> list[list[int]]:
     """Indices of times, each at most `limit`, in groups whose sums are: in order, each into the emptiest group."""
+    limit = max([limit, *seconds])  # one that exceeds it by a rounding would never find a group
     count = max(1, math.ceil(sum(seconds) / limit))
     while True:
         groups: list[list[int]] = [[] for _ in range(count)]
