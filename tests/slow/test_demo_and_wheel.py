@@ -59,7 +59,8 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(tmp_path: Path)
     subprocess.run([*command, "--out", str(tmp_path / "calm")], check=True, capture_output=True)
     seconds = time.monotonic() - started
     expected = contents(tmp_path / "calm")
-    assert len(expected) == 22, "six files of the training, seven of patching, five of the proof, four of judging"
+    of_each = "six files of the training, seven of patching, five each of the proof and the patterns, four of judging"
+    assert len(expected) == 27, of_each
     killed = 0
     for moment in range(10):
         out = tmp_path / f"killed-{moment}"
