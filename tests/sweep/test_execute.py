@@ -193,7 +193,7 @@ def test_what_turns_out_too_slow_is_left_clean_for_the_next_call(sweep_file, tmp
 
     def slow(cohort, root, progress, *arguments):
         def slowly(*news):
-            time.sleep(0.02)
+            time.sleep(0.1)
             return progress(*news)
 
         return real(cohort, root, slowly, *arguments)
@@ -201,7 +201,7 @@ def test_what_turns_out_too_slow_is_left_clean_for_the_next_call(sweep_file, tmp
     with monkeypatch.context() as patch:
         patch.setattr(Calibration, "factor", lambda *_: 1e-9)
         patch.setattr(runs, "run_cohort", slow)
-        outcome = carry_out(specs, tmp_path / "hurried", stop_after=0.5)
+        outcome = carry_out(specs, tmp_path / "hurried", stop_after=2.0)
     [row] = outcome.cohorts
     assert row.ending == "out of time"
     assert "too late" in row.reason
