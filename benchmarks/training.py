@@ -3,14 +3,16 @@
 On a CPU: a cohort of small models against the same models one after another, as a ratio.
 On a GPU (`--device cuda`): steps a second of a cohort of seven learning rates per architecture and width, beside a
 plain eager loop over one model and a loop as the published code runs it (logits of every position copied to the
-host, the loss read and the cache emptied at each step), all in one run; and, with `--checks`, how far GPU and CPU
-are apart, and whether runs end with the same bits again, alone and beside others.
+host, the loss read and the cache emptied at each step; `--no-loops` leaves both out), all in one run; and, with
+`--checks`, how far GPU and CPU are apart, and whether runs end with the same bits again, alone and beside others.
+Each row is written as soon as it is measured, so that a call that is cut short loses one row.
 """
 
 import argparse
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from torch.nn import functional as F
 
 from benchmarks.ceilings import ceilings, demand, profile
 from benchmarks.training_checks import same_bits, specs_of_checks, with_the_cpu
-from benchmarks.training_specs import RATES, published_spec, small_spec, with_rates
+from benchmarks.training_specs import RATES, TASKS, published_spec, small_spec, with_rates
 from mixerscope import kernels
 from mixerscope.machine import Machine, matmuls
 from mixerscope.model import build_model
@@ -65,15 +67,18 @@ def make_stack(spec: RunSpec, count: int, machine: Machine) -> Stack:
     return _stack(with_rates(spec, rates_of(count)), _documents(spec, "train"), machine, None)
 
 
-def cohort_row(spec: RunSpec, count: int, machine: Machine, seconds: float, limits: dict[str, float]) -> dict[str, Any]:
+def cohort_row(
+    spec: RunSpec, count: int, machine: Machine, least: tuple[float, int], limits: dict[str, float]
+) -> dict[str, Any]:
     """Steps a second of so many models, the seconds before the first one, and where the time of a step goes."""
+    seconds, steps = least
     torch.cuda.reset_peak_memory_stats()
     stack = make_stack(spec, count, machine)
     started = time.perf_counter()
     stack.build()
     torch.cuda.synchronize()
     ready = time.perf_counter() - started
-    rate = _rate(lambda: stack.advance(UNROLLED), seconds) * UNROLLED
+    rate = _rate(lambda: stack.advance(UNROLLED), seconds, steps // UNROLLED) * UNROLLED
     finite = bool(stack.loss_sum.isfinite().any())
     row: dict[str, Any] = {"steps_per_s": rate, "ready_s": ready, "finite": finite, **profile(stack), **demand(stack)}
     row["memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
@@ -106,13 +111,13 @@ def single_rate(spec: RunSpec, seconds: float, *, as_published: bool) -> float:
     return _rate(step, seconds)
 
 
-def _rate(step, seconds: float) -> float:  # noqa: ANN001
-    """Steps a second on the host's clock, the device idle before and after."""
+def _rate(step: Callable[[], object], seconds: float, least: int = 0) -> float:
+    """Steps a second on the host's clock, the device idle before and after; over so many seconds and steps at least."""
     for _ in range(5):
         step()
     torch.cuda.synchronize()
     started, steps = time.perf_counter(), 0
-    while time.perf_counter() - started < seconds:
+    while time.perf_counter() - started < seconds or steps < least:
         for _ in range(10):
             step()
         torch.cuda.synchronize()
@@ -124,7 +129,7 @@ def compile_ahead(options: argparse.Namespace, machine: Machine) -> None:
     """Compiles all that is to be measured, several at a time: `ready_s` is then what a warm cache takes."""
     cohorts: list[Cohort] = []
     for name in options.architectures:
-        specs = [published_spec(name, width, options.precision) for width in options.widths]
+        specs = [published_spec(name, width, options.precision, options.task) for width in options.widths]
         cohorts += [Cohort(tuple(with_rates(spec, rates_of(options.models)))) for spec in specs]
         if options.checks:
             cohorts += [Cohort(tuple(specs)) for specs in specs_of_checks(name, options.precision)]
@@ -136,40 +141,51 @@ def compile_ahead(options: argparse.Namespace, machine: Machine) -> None:
     print(f"{len(cohorts)} cohorts compiled in {time.perf_counter() - started:.0f} s {ahead.failures}", flush=True)
 
 
-def on_gpu(options: argparse.Namespace) -> dict[str, Any]:
+def on_gpu(options: argparse.Namespace, out: Path) -> dict[str, Any]:
     machine = Machine("cuda", kernels=options.kernels, compile=options.compile)
     limits = ceilings(options.precision)
     print(json.dumps(limits), flush=True)
     if options.ahead:
         compile_ahead(options, machine)
-    checks: dict[str, dict[str, Any]] = {name: {} for name in options.architectures}
-    if options.checks:
-        checks = same_bits(options.architectures, machine, options.precision)
-        for name, found in checks.items():
-            found |= with_the_cpu(name, machine)
-        print(json.dumps(checks), flush=True)
     rows: list[dict[str, Any]] = []
-    for architecture in options.architectures:
-        with matmuls(options.precision), kernels.switched(machine.kernels):
-            for width in options.widths:
-                spec = published_spec(architecture, width, options.precision)
-                row = {"architecture": architecture, "width": width, "models": options.models}
-                row["precision"] = options.precision
-                row |= cohort_row(spec, options.models, machine, options.seconds, limits)
-                row["eager_steps_per_s"] = single_rate(spec, options.seconds / 2, as_published=False)
-                row["as_published_steps_per_s"] = single_rate(spec, options.seconds / 2, as_published=True)
-                row["ratio"] = options.models * row["steps_per_s"] / row["as_published_steps_per_s"]
-                rows.append(row)
-                print(json.dumps(rows[-1]), flush=True)
-    return {
+    result: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
+        "task": options.task,
         "compiled": options.compile,
-        "kernels": kernels.used(),
         **limits,
-        "checks": checks,
         "rows": rows,
     }
+    for architecture in options.architectures:
+        for width in options.widths:
+            rows.append(gpu_row(architecture, width, options, machine, limits))
+            print(json.dumps(rows[-1]), flush=True)
+            _write(out, result | {"kernels": kernels.used()})
+    if options.checks:
+        result["checks"] = same_bits(options.architectures, machine, options.precision)
+        for name, found in result["checks"].items():
+            found |= with_the_cpu(name, machine)
+            print(json.dumps({name: found}), flush=True)
+    return result | {"kernels": kernels.used()}
+
+
+def gpu_row(
+    architecture: str, width: int, options: argparse.Namespace, machine: Machine, limits: dict[str, float]
+) -> dict[str, Any]:
+    spec = published_spec(architecture, width, options.precision, options.task)
+    row: dict[str, Any] = {"architecture": architecture, "width": width, "models": options.models}
+    row["precision"] = options.precision
+    with matmuls(options.precision), kernels.switched(machine.kernels):
+        row |= cohort_row(spec, options.models, machine, (options.seconds, options.steps), limits)
+        if options.loops:
+            row["eager_steps_per_s"] = single_rate(spec, options.seconds / 2, as_published=False)
+            row["as_published_steps_per_s"] = single_rate(spec, options.seconds / 2, as_published=True)
+            row["ratio"] = options.models * row["steps_per_s"] / row["as_published_steps_per_s"]
+    return row
+
+
+def _write(out: Path, result: dict[str, Any]) -> None:
+    out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def main() -> None:
@@ -183,21 +199,25 @@ def main() -> None:
     parser.add_argument("--widths", nargs="+", type=int, default=WIDTHS)
     parser.add_argument("--models", type=int, default=len(RATES), help="in a cohort")
     parser.add_argument("--checks", action="store_true", help="also compare with the CPU, and two runs with each other")
-    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--task", choices=tuple(TASKS), default="recall")
+    parser.add_argument("--seconds", type=float, default=1.0, help="that each rate is measured for, at least")
+    parser.add_argument("--steps", type=int, default=0, help="of a cohort that are timed, at least")
+    parser.add_argument("--no-loops", dest="loops", action="store_false", help="leave out the loops over one model")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.device == "cpu":
         result = {"threads": torch.get_num_threads(), **on_cpu()}
         print(f"{result['models']} models together {result['together_s']:.2f} s, one by one {result['alone_s']:.2f} s")
-        ratio, name = result["ratio"], "training_cpu"
-    else:
-        result = on_gpu(options)
-        ratios = [row["ratio"] for row in result["rows"]]
-        ratio = sum(ratios) / len(ratios)
-        name = f"training_cuda_{options.precision}{'_compiled' if options.compile else ''}"
-        name += "" if options.models == len(RATES) else f"_stacks_of_{options.models}"
-    (options.out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
-    print(f"ratio: {ratio:.2f}")
+        print(f"ratio: {result['ratio']:.2f}")
+        _write(options.out / "training_cpu.json", result)
+        return
+    name = f"training_cuda_{options.precision}{'_compiled' if options.compile else ''}"
+    name += "" if options.models == len(RATES) else f"_stacks_of_{options.models}"
+    name += "" if options.task == "recall" else f"_{options.task}"
+    result = on_gpu(options, options.out / f"{name}.json")
+    _write(options.out / f"{name}.json", result)
+    if options.loops:
+        print(f"ratio: {sum(row['ratio'] for row in result['rows']) / len(result['rows']):.2f}")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,14 @@ from mixerscope.spec import RunSpec
 RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 
 
-def published_spec(architecture: str, width: int, precision: str) -> RunSpec:
-    """Associative recall as published; fewer documents, which changes no step's cost."""
+TASKS = {"recall": "ar:paper", "treecall": "atr:paper"}
+
+
+def published_spec(architecture: str, width: int, precision: str, task: str = "recall") -> RunSpec:
+    """Associative recall or treecall as published; fewer documents, which changes no step's cost."""
     train = {"documents": 32 * 200, "precision": precision}
     return RunSpec.model_validate(
-        {"task": "ar", "model": {"architecture": architecture, "width": width}, "train": train}
+        {"task": TASKS[task], "model": {"architecture": architecture, "width": width}, "train": train}
     )
 
 
