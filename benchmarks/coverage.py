@@ -1,7 +1,7 @@
-"""How often 95 % intervals hold the truth on trained models: 20,000 documents are the population, subsamples are what a
+"""How often 95% intervals hold the truth on trained models: 20,000 documents are the population, subsamples are what a
 grid would have measured.
 
-Trains eight small models as the demo does, three of them to be stopped at 60 % accuracy. Writes
+Trains eight small models as the demo does, three of them to be stopped at 60% accuracy. Writes
 benchmarks/results/coverage.json and the table of docs/statistics.md, and fails if the bar below is missed. The interval
 was made with other seeds and other documents than these; see docs/statistics.md.
 """

@@ -1,4 +1,4 @@
-"""How often 95 % intervals cover the truth, simulated: over documents, and over seeds.
+"""How often 95% intervals cover the truth, simulated: over documents, and over seeds.
 
 Writes benchmarks/results/intervals.json and the tables of docs/statistics.md. Ends with
 `worst over documents: <lowest> <highest>`, over the kinds of documents named in `DOCUMENTS`; the highest is that in the

@@ -72,7 +72,7 @@ def main() -> None:
         preset = statistics(ATR.preset("paper" if rule_length == 5 else "paper-l10"))
         results[f"max_rule_length {rule_length}"] = {"grammars": rows, "preset": preset, "published": published}
         print(f"\nmax_rule_length = {rule_length}, {GRAMMARS} grammars, {DOCUMENTS} documents each\n")
-        print("| mean of | lowest | 10 % | median | 90 % | highest | our preset | published | grammars below it |")
+        print("| mean of | lowest | 10% | median | 90% | highest | our preset | published | grammars below it |")
         print("|---|---|---|---|---|---|---|---|---|")
         for name in rows[0]:
             values = sorted(row[name] for row in rows)

@@ -46,7 +46,7 @@ def compare(
     pairs: Pairs | None = None,
     rules: Rules | None = None,
 ) -> Comparison:
-    """The difference between two models, a - b, with its 95 % interval, and whether it is noise.
+    """The difference between two models, a - b, with its 95% interval, and whether it is noise.
 
     Two runs, two grids, or two models with the `pairs` to measure them on are compared document by document. Two lists
     of them, or of numbers, are seeds and compared seed by seed: the same seeds in both lists of runs, the same order in

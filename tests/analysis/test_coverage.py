@@ -25,7 +25,7 @@ from mixerscope.planted.truth import TASK
 from mixerscope.randomness import stream
 
 SAMPLES = 300
-# With 300 samples, 95 % is measured to within 3.8 points in all but three cases of a thousand.
+# With 300 samples, 95% is measured to within 3.8 points in all but three cases of a thousand.
 LOW, HIGH = 0.91, 0.99
 
 

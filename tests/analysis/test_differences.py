@@ -12,7 +12,7 @@ from mixerscope.errors import UserError
 from mixerscope.randomness import stream
 
 SAMPLES = 400
-# With 400 samples 95 % is measured to within 3.3 points in all but three cases of a thousand.
+# With 400 samples 95% is measured to within 3.3 points in all but three cases of a thousand.
 LOW, HIGH = 0.917, 0.983
 
 

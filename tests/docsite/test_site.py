@@ -122,3 +122,12 @@ def test_citation_and_page_name_this_version():
 def test_what_is_taken_in_from_beside_the_docs_is_there():
     for path in places():
         assert path.is_file(), path
+
+
+def test_percentages_are_written_one_way():
+    """`95%`, as Python formats them: on pages, in messages, in figures."""
+    kinds = (".py", ".md", ".j2", ".js", ".ipynb")
+    found = [path for top in ("src", "docs", "benchmarks") for path in (ROOT / top).rglob("*") if path.suffix in kinds]
+    wrong = [path for path in found if re.search(r"[0-9}] %(?![}])", path.read_text(encoding="utf-8"))]
+    assert wrong == []
+    assert len(found) > 300

@@ -143,7 +143,7 @@ def test_marks_say_more_when_pointed_at_or_reached_by_keyboard(judged, opened):
         tab.keyboard.press("ArrowRight")
         if "key → value" in tab.locator("#tip").inner_text():
             break
-    assert "91.2 % [81.2 %, 98.8 %], n = 6" in tab.locator("#said").inner_text()
+    assert "91.2% [81.2%, 98.8%], n = 6" in tab.locator("#said").inner_text()
     tab.keyboard.press("Escape")
     assert tab.locator("#tip").is_hidden()
 
@@ -151,8 +151,27 @@ def test_marks_say_more_when_pointed_at_or_reached_by_keyboard(judged, opened):
 def test_accuracy_stands_beside_guessing_and_single_seeds_say_so(folder, opened):
     tab = opened(folder("based", "attention"))
     for kind in ("accuracy", "curves"):
-        assert re.search(r"guessing \d+\.\d %", tab.locator(f"figure[data-kind={kind}]").first.inner_text())
-    assert "every one a single seed" in tab.locator("figure[data-kind=accuracy]").first.inner_text()
+        assert re.search(r"guessing \d+\.\d%", tab.locator(f"figure[data-kind={kind}]").first.inner_text())
+    assert tab.locator("figure[data-kind=accuracy] .stamp").inner_text() == "single seeds"
+
+
+def test_several_seeds_are_a_distribution_and_are_named_once(kernels, tmp_path, opened):
+    tab = opened(write_report(kernels, tmp_path / "page.html"))
+    figure = tab.locator("figure[data-kind=accuracy]")
+    boxes = figure.locator("rect.seeds[data-tip]")
+    boxes.nth(3).wait_for(state="attached")  # many figures are drawn when they come into sight
+    assert boxes.count() == 4, "two kernel sizes, two widths"
+    said = boxes.first.get_attribute("data-tip")
+    assert re.search(r"2 seeds\nmedian \d+\.\d%, from \d+\.\d% to \d+\.\d%\nno interval over 2 seeds", said)
+    assert figure.locator(".head > .stamp").is_hidden()
+    tab.locator("fieldset", has_text="width").get_by_label("8", exact=True).uncheck()
+    assert (boxes.count(), figure.locator("svg text.soft-text").all_text_contents()) == (
+        2,
+        ["mamba d_conv=2", "mamba d_conv=4"],
+    )
+    tab.locator("fieldset", has_text="seed").get_by_label("1", exact=True).uncheck()
+    assert (boxes.count(), figure.locator(".point.single").count()) == (0, 2 + 1), "and one in the legend"
+    assert figure.locator(".head > .stamp").inner_text() == "single seeds"
 
 
 def test_hostile_names_stay_text_in_the_browser(folder, monkeypatch, opened):

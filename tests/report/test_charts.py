@@ -13,6 +13,7 @@ from mixerscope.report import save_chart, write_report
 from mixerscope.report.charts import MOST_LINES, emergence_chart, learning_curve, width_chart, width_lines
 from mixerscope.report.data import gather
 from mixerscope.report.heat_maps import all_rows, boundary_rows, heat_map
+from mixerscope.report.payload import overview
 from mixerscope.results import load_run, load_runs
 
 from .conftest import find_run, find_stage, give_verdict, rewrite
@@ -72,6 +73,16 @@ def test_charts_are_valid_and_can_be_saved_without_a_browser(folder, tmp_path):
     curve.to_dict(validate=True)
     save_chart(curve, tmp_path / "curve.svg")
     assert "<svg" in (tmp_path / "curve.svg").read_text()
+
+
+def test_seeds_have_an_interval_from_three_on(kernels):
+    [group] = gather(load_runs(kernels))
+    assert overview([group])["tasks"][0]["seeds"] == {}, "two seeds have none"
+    same = replace(group, models=tuple(replace(m, setting="one") for m in group.models))
+    [(members, (mean, low, high, n))] = overview([same])["tasks"][0]["seeds"].items()
+    assert (members, n) == (",".join(map(str, range(16))), 16)
+    assert mean == pytest.approx(sum(m.any_accuracy for m in group.models) / 16, abs=1e-4)
+    assert low < mean < high
 
 
 def test_models_of_several_widths_are_shown_together(folder):

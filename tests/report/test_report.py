@@ -150,6 +150,13 @@ def test_the_headline_is_what_was_measured(folder, based, attention, headline):
     assert page_of(root).headline() == headline
 
 
+def test_a_headline_over_some_of_the_models_says_how_many(folder):
+    root = folder("based", "holds", "attention")
+    for architecture in ("based", "gru"):
+        give_verdict(find_run(root, architecture), "induction", ROUTES["induction"])
+    assert page_of(root).headline() == "Induction in 2 of 3 models"
+
+
 def test_a_route_is_drawn_with_the_part_that_made_each_move(folder):
     root = folder("based")
     give_verdict(find_run(root, "based"), "induction", ROUTES["induction"])
@@ -177,7 +184,7 @@ def test_a_run_without_a_verdict_is_shown_with_its_accuracy_and_the_reason(folde
     assert row["dev_accuracy"] == run.curve.points[-1].accuracy
     assert row["accuracy"] == (None if name == "diverged" else run.scores.accuracy.value)
     shown = row["dev_accuracy"] if name == "diverged" else row["accuracy"]
-    assert f"accuracy {100 * shown:.1f} %" in page.visible()
+    assert f"accuracy {100 * shown:.1f}%" in page.visible()
     assert ("No run got as far as a grid" in page.visible()) == (name != "not judged")
 
 
@@ -203,7 +210,7 @@ def test_thresholds_are_those_by_which_the_runs_were_judged(folder):
     assert f"goes further than {usual.carries} of the way" in text
     assert f"fewer than {usual.names} of the documents take one route" in text
     assert f"if the gap exceeds {usual.min_gap}" in text
-    assert "95 % interval over documents" in text
+    assert "95% interval over documents" in text
     judge = find_stage(find_run(root, "based"), "judge")
     record = judge.read(StageRecord)
     rewrite(judge, replace(record, settings={"rules": record.settings["rules"] | {"carries": 0.8}}))

@@ -47,7 +47,7 @@ class Comparison(Frames):
     b: float
     """Of the second; means over the seeds where there are several."""
     difference: Estimate | None
-    """a - b with its 95 % interval; None under three seeds."""
+    """a - b with its 95% interval; None under three seeds."""
     paired_by: Literal["document", "seed"]
     n: int
     """Documents, or seeds."""

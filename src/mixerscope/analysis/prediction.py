@@ -24,7 +24,7 @@ class Area:
 
     value: float
     low: float | None
-    """95 % of resampled cohorts; None where too few of these have models to compare."""
+    """95% of resampled cohorts; None where too few of these have models to compare."""
     high: float | None
     pairs: int
     """Of models that were compared."""
@@ -90,7 +90,7 @@ def resampled(
     statistic: Callable[[Mapping[Key, Sequence[Item]]], float | None],
     draws: int = DRAWS,
 ) -> tuple[float | None, float | None]:
-    """Ends of 95 % of what a statistic gives when each group is drawn again from its own items; None where there is a
+    """Ends of 95% of what a statistic gives when each group is drawn again from its own items; None where there is a
     group with one item, or none: a seed does not tell how seeds differ."""
     if any(len(items) < 2 for items in groups.values()):
         return None, None

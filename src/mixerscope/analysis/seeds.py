@@ -68,7 +68,7 @@ def over_seeds(found: Sequence[Verdict | None] | Sequence[float]) -> OverSeeds:
     """One summary of models that differ in their seed alone, each counting once: of their verdicts on one slot (None
     for a seed without one), or of shares.
 
-    Seeds agree if mechanism, route and blocks are the same. Their mean share has a 95 % interval inside [0, 1] from
+    Seeds agree if mechanism, route and blocks are the same. Their mean share has a 95% interval inside [0, 1] from
     three seeds on.
     """
     shares = [item for item in found if not isinstance(item, Verdict) and item is not None]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its 95 % interval over n documents, or over n seeds."""
+    """A value with its 95% interval over n documents, or over n seeds."""
 
     value: float
     low: float

@@ -38,7 +38,7 @@ from mixerscope.tasks import Batch
 from mixerscope.training.objective import answer_correct
 
 FRESH = 1024
-"""Documents that are changed into counterfactuals: so many that 90 % of an accuracy of a half can be told from all of
+"""Documents that are changed into counterfactuals: so many that 90% of an accuracy of a half can be told from all of
 it. They run once and nothing is edited, so they cost little."""
 Carriers = tuple[str, ...]
 """A role at each station."""

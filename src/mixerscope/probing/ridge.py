@@ -37,7 +37,7 @@ class Parts:
 
 
 def parts_by_document(tokens: Tensor, each: int, rng: torch.Generator) -> Parts:
-    """60, 20 and 20 % of the documents [n, t], of each of which there are `each` vectors; the same tokens are always in
+    """60, 20 and 20% of the documents [n, t], of each of which there are `each` vectors; the same tokens are always in
     the same part, however often they were drawn."""
     different, number = torch.unique(tokens, dim=0, return_inverse=True)
     share = torch.randperm(len(different), generator=rng).double()[number] / len(different)

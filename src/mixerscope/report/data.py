@@ -49,6 +49,8 @@ class ModelResult:
     run_id: str
     label: str
     """The architecture and the settings in which the runs of this task differ."""
+    setting: str
+    """The same without the seed: what seeds are seeds of."""
     series: str
     """The same without width, learning rate and seed."""
     differs: Mapping[str, Any]
@@ -189,13 +191,16 @@ def _group(runs: Sequence[RunResult]) -> TaskGroup:
     summary = next((entry.summary for entry in TASKS.entries() if entry.name == task["name"]), "")
     ids = [run.run_id for run in runs]
     names = _told_apart(labels(trainings), ids)
-    lines = labels(trainings, leave_out=WITHIN_A_LINE)
-    lines = _told_apart(lines, [f"({_code(run)})" for run in runs])
+    codes = [f"({_code(run)})" for run in runs]
+    settings = _told_apart(labels(trainings, leave_out=("seed",)), codes)
+    lines = _told_apart(labels(trainings, leave_out=WITHIN_A_LINE), codes)
     alike = [canonical_json({k: v for k, v in run.record.identity.items() if k != "seed"}) for run in runs]
     seeds = Counter(alike)
     models = tuple(
-        _model(run, id, name, line, settings, seeds[key])
-        for run, id, name, line, settings, key in zip(runs, ids, names, lines, varying(trainings), alike, strict=True)
+        _model(run, id, (name, setting, line), differs, seeds[key])
+        for run, id, name, setting, line, differs, key in zip(
+            runs, ids, names, settings, lines, varying(trainings), alike, strict=True
+        )
     )
     return TaskGroup(task["name"], summary, task["settings"], models, example_of(models))
 
@@ -223,7 +228,8 @@ def _rules(run: RunResult) -> dict[str, Any]:
     return judge.record.settings.get("rules", {}) if judge else {}
 
 
-def _model(run: RunResult, id: str, label: str, series: str, differs: Mapping[str, Any], seeds: int) -> ModelResult:
+def _model(run: RunResult, id: str, names: tuple[str, str, str], differs: Mapping[str, Any], seeds: int) -> ModelResult:
+    label, setting, series = names
     found = run.find(Verdicts)
     verdicts = found.verdicts if found else ()
     table = run.find(EffectTable)
@@ -232,6 +238,7 @@ def _model(run: RunResult, id: str, label: str, series: str, differs: Mapping[st
         run=run,
         run_id=id,
         label=label,
+        setting=setting,
         series=series,
         differs=differs,
         seeds=seeds,

@@ -89,30 +89,29 @@ def _headline(
     mechanism = routes[0][0] if _kind(routes[0][0]) != OTHER else "an unnamed route"
     if len(named) == 1:
         return f"{named[0].label} learned {mechanism}"
-    what = f"Same mechanism in {'both' if len(named) == 2 else f'all {len(named)}'} models"
     if unnamed:
-        what = f"Same mechanism in the {len(named)} models that could be judged"
-    return f"{what}: {mechanism}"
+        everyone = len(named) + sum(map(len, unnamed.values()))
+        return f"{mechanism[0].upper()}{mechanism[1:]} in {len(named)} of {everyone} models"
+    return f"Same mechanism in {'both' if len(named) == 2 else f'all {len(named)}'} models: {mechanism}"
 
 
 def _tracked_headline(by_name: dict[str, list[ModelResult]]) -> str:
     """Of models that track a state."""
-    [(name, models), *others] = sorted(by_name.items(), key=lambda item: -len(item[1]))
-    if others:
-        same = (
-            "Same accuracy, different"
-            if _same_accuracy([m for found in by_name.values() for m in found])
-            else "Different"
-        )
-        return f"{same} ways of tracking the state"
-    if name == "not learned":
-        return "Not learned" if len(models) == 1 else "No model learned the task"
-    if name not in MEANINGS:
+    named = {name: models for name, models in by_name.items() if name in MEANINGS}
+    everyone = sum(map(len, by_name.values()))
+    if len(named) > 1:
+        same = _same_accuracy([model for models in named.values() for model in models])
+        return f"{'Same accuracy, different' if same else 'Different'} ways of tracking the state"
+    if not named:
+        if set(by_name) == {"not learned"}:
+            return "Not learned" if everyone == 1 else "No model learned the task"
         return "How the state is tracked is not determined"
-    how = {"carried": "carried", "recomputed": "recomputed at each position", "length-specific": "held by position"}[
-        name
-    ]
-    return f"The state is {how}{'' if len(models) == 1 else f' in all {len(models)} models'}"
+    [(name, models)] = named.items()
+    how = {"carried": "carried", "recomputed": "recomputed at each position", "length-specific": "held by position"}
+    where = (
+        "" if everyone == 1 else f" in {'all' if len(models) == everyone else f'{len(models)} of'} {everyone} models"
+    )
+    return f"The state is {how[name]}{where}"
 
 
 def state_gloss(mechanism: str, models: Sequence[ModelResult]) -> str:

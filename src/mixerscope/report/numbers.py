@@ -6,7 +6,7 @@ from typing import Any
 
 
 def percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
+    return f"{100 * value:.1f}%"
 
 
 def points(value: float) -> str:
@@ -15,7 +15,7 @@ def points(value: float) -> str:
 
 
 def whole_percent(value: float) -> str:
-    return f"{100 * value:.0f} %"
+    return f"{100 * value:.0f}%"
 
 
 def number(value: float) -> str:

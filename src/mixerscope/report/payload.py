@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mixerscope.analysis.seeds import MIN_SEEDS
+from mixerscope.analysis.stats import seeds_estimate
 from mixerscope.artifacts import Estimate
 from mixerscope.report.data import ModelResult, TaskGroup
 from mixerscope.report.flow import as_json
@@ -74,6 +76,25 @@ def _task(group: TaskGroup, numbers: list[int]) -> dict[str, Any]:
         "guessing": _rounded(guessing[0]) if guessing else None,
         "roles": list(roles),
         "edges": at_the_edge(group.models),
+        "seeds": _over_seeds(group, numbers),
+    }
+
+
+def _over_seeds(group: TaskGroup, numbers: list[int]) -> dict[str, list[Any]]:
+    """Mean accuracy with its interval over seeds, by the numbers of the models that it is of: those of a series and
+    width, each seed with its best learning rate, and those that differ in their seed alone."""
+    chosen = {id(run) for run in chosen_runs(group.models)}
+    groups: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
+    for number, model in zip(numbers, group.models, strict=True):
+        if (accuracy := model.any_accuracy) is None:
+            continue
+        groups.setdefault((model.setting,), []).append((number, accuracy))
+        if id(model) in chosen:
+            groups.setdefault((model.series, model.width), []).append((number, accuracy))
+    return {
+        ",".join(str(number) for number, _ in members): _estimate(seeds_estimate([value for _, value in members])) or []
+        for members in groups.values()
+        if len(members) >= MIN_SEEDS
     }
 
 
@@ -83,10 +104,12 @@ def _model(model: ModelResult, chosen: bool, task: int) -> dict[str, Any]:
         "task": task,
         "label": model.label,
         "series": model.series,
+        "setting": model.setting,
         "architecture": model.architecture,
         "width": model.width,
         "lr": training["train"]["lr"],
         "seed": training["seed"],
+        "seeds": model.seeds,
         "parameters": model.status.parameters,
         "state": model.status.state_size,
         "settings": {**{path: _plain(value) for path, value in model.differs.items()}},
@@ -95,6 +118,7 @@ def _model(model: ModelResult, chosen: bool, task: int) -> dict[str, Any]:
         "accuracy": _estimate(model.accuracy),
         "likelihood": _estimate(model.likelihood),
         "dev": _rounded(model.dev_accuracy),
+        "dev_n": training["train"]["eval_documents"],
         "guessing": _rounded(model.guessing),
         "chosen": chosen,
         "run_id": model.run_id,
@@ -128,7 +152,14 @@ def _emergence(model: ModelResult) -> list[dict[str, Any]] | None:
             for name in ("share", "low", "high"):
                 line[name].append(_rounded(getattr(point, name)))
     known = any(share is not None for line in lines.values() for share in line["share"])
-    return [{"name": name, **line} for name, line in lines.items()] if known else None
+    return (
+        [{"name": name, "n": _documents(model, "emergence"), **line} for name, line in lines.items()] if known else None
+    )
+
+
+def _documents(model: ModelResult, stage: str) -> int:
+    """That a stage looked at."""
+    return model.run.stages[stage].record.settings["documents"]
 
 
 def _printed(model: ModelResult) -> dict[str, Any]:

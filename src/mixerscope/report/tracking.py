@@ -39,6 +39,8 @@ class Tracked:
     interchanges: Interchanges | None
     recoveries: Recoveries | None
     rules: StateRules
+    damaged: int | None = None
+    """Documents on which the damage of erasures was seen."""
 
     @property
     def accuracy(self) -> Estimate | None:
@@ -50,6 +52,17 @@ class Tracked:
     def guessing(self) -> float | None:
         trained = self.lengths.at(1) if self.lengths else None
         return trained.guessing if trained else None
+
+    @property
+    def readable(self) -> bool:
+        """Whether a probe's reading could be compared with what the model knows anywhere."""
+        found = self.probes.readability if self.probes else ()
+        return any(value is not None for row in found for value in row)
+
+    @property
+    def erasable(self) -> bool:
+        """Whether the model knows enough for an erasure to take something away."""
+        return any(one.damage[0] is not None for one in self.erasures.erased) if self.erasures else False
 
     @property
     def asked(self) -> dict[str, StateTest]:
@@ -67,6 +80,7 @@ def tracked_of(run: RunResult) -> Tracked | None:
         interchanges=run.find(Interchanges),
         recoveries=run.find(Recoveries),
         rules=_rules(run),
+        damaged=run.stages["erase"].record.settings["damaged_documents"] if run.find(Erasures) else None,
     )
     kept = (found.verdict, found.lengths, found.probes, found.erasures, found.interchanges, found.recoveries)
     return found if any(artifact is not None for artifact in kept) else None
@@ -84,7 +98,7 @@ def as_json(tracked: Tracked | None) -> dict[str, Any] | None:
     return {
         "lengths": tracked.lengths and [_length(one) for one in tracked.lengths.lengths],
         "probes": tracked.probes and _probes(tracked.probes),
-        "erasures": tracked.erasures and _erasures(tracked.erasures),
+        "erasures": tracked.erasures and _erasures(tracked.erasures, tracked.damaged),
         "written": tracked.interchanges and _written(tracked.interchanges),
         "recovered": tracked.recoveries and _recovered(tracked.recoveries),
     }
@@ -116,7 +130,7 @@ def _probes(probes: Probes) -> dict[str, Any]:
     }
 
 
-def _erasures(found: Erasures) -> dict[str, Any]:
+def _erasures(found: Erasures, documents: int | None) -> dict[str, Any]:
     """Every erasure of the whole label: in the stream by boundary, and in recurrences."""
     stream = list(dict.fromkeys(one.site for one in found.erased if not one.site.endswith(".state")))
 
@@ -137,7 +151,13 @@ def _erasures(found: Erasures) -> dict[str, Any]:
         for one in found.erased
         if one.method in SHOWN
     ]
-    return {"chance": found.chance, "clean": found.clean[0], "guessing": found.guessing[0], "rows": rows}
+    return {
+        "chance": found.chance,
+        "clean": found.clean[0],
+        "guessing": found.guessing[0],
+        "n": documents,
+        "rows": rows,
+    }
 
 
 def _written(found: Interchanges) -> dict[str, Any]:

@@ -43,7 +43,7 @@ NOT_COMPILED = 2.0
 """Measured: 1.4 to 3.3."""
 STRICT_FLOAT32 = 1.5
 """Measured: 1.2 to 1.3 at width 64. With 1.5 the estimates of fifteen cohorts of widths 16 to 256 add up to what they
-took (`benchmarks/results/figure3_float32.jsonl`, within 6 %)."""
+took (`benchmarks/results/figure3_float32.jsonl`, within 6%)."""
 PLAIN_KERNELS = 2.0
 """A guess over all architectures; for Mamba 3 to 7 was measured."""
 COMPILE_SECONDS = 20.0

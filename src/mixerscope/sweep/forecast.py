@@ -18,7 +18,7 @@ SAMPLED_EVERY = 0.2
 """Seconds between two looks."""
 MARGIN = 1.15
 """What is foreseen for a cohort may take that many times as long. Of those that had to be given up in Figure 3's strict
-sweep (`benchmarks/results/figure3_float32.jsonl`) all would have needed 4 to 10 % more than they had been given."""
+sweep (`benchmarks/results/figure3_float32.jsonl`) all would have needed 4 to 10% more than they had been given."""
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class Tested:
     models: int
     passed: int
     interval: tuple[float, float] | None
-    """Of the share of models, not only these, that pass: 95 %."""
+    """Of the share of models, not only these, that pass: 95%."""
     missing: tuple[str, ...]
     """Cells that the sentence is about and that were not run, or did not learn enough to be asked."""
 

@@ -32,7 +32,7 @@ class Beside:
     """One a seed, in the order of seeds."""
     published: float | None
     interval: tuple[float, float] | None
-    """Where one more seed of ours would lie, 95 %; None under five seeds."""
+    """Where one more seed of ours would lie, 95%; None under five seeds."""
     exact: bool = False
     """Whether it is a count, which no seed changes."""
 
@@ -63,7 +63,7 @@ class Beside:
 
 
 def prediction(values: Sequence[float], within: tuple[float, float] = (0.0, 100.0)) -> tuple[float, float] | None:
-    """Where the next seed's value lies with 95 %, Student's t, inside what is possible."""
+    """Where the next seed's value lies with 95%, Student's t, inside what is possible."""
     n = len(values)
     if n < MIN_SEEDS:
         return None

@@ -106,7 +106,7 @@ def _cells(models: Sequence[Model]) -> list[dict[str, Any]]:
 def _text(
     claims: Sequence[tuple[Claim, Found]], foretold: Sequence[Predicted], models: Sequence[Model], left: Sequence[str]
 ) -> list[str]:
-    lines = ["# Task flip", "", "## Claims", "", "| | sentence | from | outcome | effect | 95 % | seeds |"]
+    lines = ["# Task flip", "", "## Claims", "", "| | sentence | from | outcome | effect | 95% | seeds |"]
     lines.append("|---|---|---|---|---|---|---|")
     for claim, found in claims:
         ends = _ends(found.low, found.high)
@@ -114,7 +114,7 @@ def _text(
         lines.append(f"| {' | '.join(words)} |")
     lines += ["", f"## What foretells documents {FOUR} times as long", ""]
     lines += ["Area under the ROC curve, cohorts resampled; within: pairs of one architecture.", ""]
-    lines += ["| by | models | overall | 95 % | within | 95 % |", "|---|---|---|---|---|---|"]
+    lines += ["| by | models | overall | 95% | within | 95% |", "|---|---|---|---|---|---|"]
     for one in foretold:
         words = [one.by, str(one.models)]
         for found in (one.overall, one.within):

@@ -14,7 +14,10 @@ kinds.curves = (holder, width) => {
   const metric = chosenValue(holder, "metric") || "accuracy";
   const best = manyCurves(holder) && chosenValue(holder, "which") !== "all";
   const numbers = shownOf(task).filter((i) => page.overview.curves[i].step.length && (!best || page.overview.models[i].chosen));
-  const by = numbers.length <= MOST_LINES ? "label" : "series";
+  // Seeds of a setting have its colour, thin, and a line through their median.
+  const settings = groupBy(numbers, (i) => page.overview.models[i].setting);
+  const several = settings.size < numbers.length && settings.size <= MOST_LINES;
+  const by = several ? "setting" : numbers.length <= MOST_LINES ? "label" : "series";
   const names = distinct(task.models.filter((i) => by === "series" || numbers.includes(i)).map((i) => page.overview.models[i][by]));
   const under = watched(holder).length ? Number(chosenValue(holder, "watched") || watched(holder)[0]) : null;
   const height = 250, left = 44, right = width - 12, top = 12, floor = height - 40, whole = under === null ? height : 2 * height - 30;
@@ -27,10 +30,9 @@ kinds.curves = (holder, width) => {
   const y = scale([0, highest], [floor, top]);
   const steps = logarithmic ? powers(first, last) : ticks(0, last, width < 500 ? 4 : 6);
   const svg = canvas(width, whole, `${METRICS[metric]} against training steps; at the end: ${numbers.slice(0, 40).map((i) => `${page.overview.models[i].label} ${page.overview.curves[i][metric].at(-1)}`).join(", ")}.`);
-  svg.append(yAxis(metric === "loss" ? ticks(0, highest) : [0, 0.25, 0.5, 0.75, 1], y, left, right, (v) => (metric === "accuracy" ? `${100 * v} %` : String(v))));
+  svg.append(yAxis(metric === "loss" ? ticks(0, highest) : [0, 0.25, 0.5, 0.75, 1], y, left, right, (v) => (metric === "accuracy" ? `${100 * v}%` : String(v))));
   if (under === null) svg.append(xAxis(steps, x, floor, (v) => stepName(v), "training steps", [left, right]));
-  if (metric === "accuracy" && task.guessing !== null) svg.append(baseline(y(task.guessing), [left, right], `guessing ${format.percent(task.guessing)}`, top));
-  const thin = numbers.length > MOST_LINES ? "thin" : "";
+  const thin = several || numbers.length > MOST_LINES ? "thin" : "";
   for (const i of numbers) {
     const { curve, model } = { curve: page.overview.curves[i], model: page.overview.models[i] };
     const points = curve.step.map((s, k) => [s, curve[metric][k]]).filter(([, v]) => v !== null);
@@ -38,10 +40,17 @@ kinds.curves = (holder, width) => {
     const style = lineClass(names.indexOf(model[by]));
     const at = points.map(([s, v]) => `${x(s).toFixed(1)},${y(Math.min(v, highest)).toFixed(1)}`);
     const end = points.at(-1);
-    const tip = `${model.label}\n${METRICS[metric]} ${format.number(end[1])} at step ${format.thousands(end[0])}; training ${model.outcome}`;
+    const tip = `${model.label}\n${METRICS[metric]} ${format.number(end[1])} at step ${format.thousands(end[0])}${metric === "loss" ? "" : `, n = ${model.dev_n}`}; training ${model.outcome}`;
     svg.append(node("polyline", { points: at.join(" "), class: `line ${style} ${thin}`, "data-tip": thin ? null : tip }),
       shape({ reached: "circle", finished: "square", diverged: "cross" }[model.outcome], x(end[0]), y(Math.min(end[1], highest)), thin ? 2 : 4, { class: `point ${style}`, "data-tip": tip }));
   }
+  if (several) for (const [name, members] of settings) {
+    const middle = medianCurve(members, metric).map(([s, v]) => `${x(s).toFixed(1)},${y(Math.min(v, highest)).toFixed(1)}`);
+    const last = members.map((i) => page.overview.curves[i][metric].filter((v) => v !== null).at(-1)).filter((v) => v !== undefined).sort((a, b) => a - b);
+    if (last.length) svg.append(node("polyline", { points: middle.join(" "), class: `line ${lineClass(names.indexOf(name))}`,
+      "data-tip": `${name}: ${last.length} seed${last.length > 1 ? "s" : ""}\n${METRICS[metric]} at the end: median ${format.number(median(last))}, from ${format.number(last[0])} to ${format.number(last.at(-1))}` }));
+  }
+  if (metric === "accuracy" && task.guessing !== null) svg.append(baseline(y(task.guessing), [left, right], `guessing ${format.percent(task.guessing)}`, top));
   const keys = names.length > 1 ? names.map((name, i) => lineKey(i, name)) : [];
   const ends = distinct(numbers.map((i) => page.overview.models[i].outcome)).map((o) => shapeKey({ reached: "circle", finished: "square", diverged: "cross" }[o], { reached: "reached its target", finished: "used all its steps", diverged: "diverged" }[o]));
   let rows = numbers.flatMap(curveRows);
@@ -49,8 +58,16 @@ kinds.curves = (holder, width) => {
     keys.push(...emergence(svg, under, x, [left, right], height, steps));
     rows = [...rows, ...emergenceRows(under)];
   }
-  return { svg, rows, keys: legend([...keys, ...ends]), note: under === null ? (best ? "Of each seed, the learning rate that is best on the dev set." : "") : "Below: the share restored at each role between the blocks while the model trained, with its interval; a line begins where the model first reads the corrupted token at all." };
+  return { svg, rows, keys: legend([...keys, ...ends]), note: [several ? "Thin: seeds; thick: their median, in which a run that has stopped counts with its last value." : "", under === null ? (best ? "Of each seed, the learning rate that is best on the dev set." : "") : "Below: the share restored at each role between the blocks while the model trained, with its interval; a line begins where the model first reads the corrupted token at all."].filter(Boolean).join(" "), stamp: numbers.length && numbers.every((i) => page.overview.models[i].seeds === 1) ? "single seeds" : "" };
 };
+
+// Of several runs, at every step that one of them was evaluated at.
+function medianCurve(members, metric) {
+  const curves = members.map((i) => page.overview.curves[i]).map((c) => c.step.map((s, k) => [s, c[metric][k]]).filter(([, v]) => v !== null)).filter((c) => c.length);
+  const steps = distinct(curves.flatMap((c) => c.map(([s]) => s))).sort((a, b) => a - b);
+  const first = Math.max(...curves.map((c) => c[0][0]));
+  return steps.filter((s) => s >= first).map((s) => [s, median(curves.map((c) => c.findLast(([at]) => at <= s)[1]))]);
+}
 
 function emergence(svg, number, x, [left, right], top, steps) {
   const floor = top + 170;
@@ -63,7 +80,7 @@ function emergence(svg, number, x, [left, right], top, steps) {
     svg.append(node("polyline", { points: known.map(([s, v]) => `${x(s)},${y(inside(v))}`).join(" "), class: `line ${lineClass(i + 1)}` }));
     for (const [s, v, low, high] of known) {
       const bounds = low === null ? "" : ` [${format.number(low)}, ${format.number(high)}]`;
-      svg.append(shape("circle", x(s), y(inside(v)), 3, { class: `point ${lineClass(i + 1)}`, "data-tip": `${line.name}, step ${format.thousands(s)}\nshare ${format.number(v)}${bounds}` }));
+      svg.append(shape("circle", x(s), y(inside(v)), 3, { class: `point ${lineClass(i + 1)}`, "data-tip": `${line.name}, step ${format.thousands(s)}\nshare ${format.number(v)}${bounds}, n = ${line.n}` }));
     }
     return lineKey(i + 1, line.name);
   });

@@ -15,7 +15,7 @@ function block(id) {
 const page = { overview: null, details: null, later: null };
 
 const format = {
-  percent: (v) => `${(100 * v).toFixed(1)} %`,
+  percent: (v) => `${(100 * v).toFixed(1)}%`,
   number: (v) => v.toFixed(3).replace("-", "−"),
   thousands: (v) => v.toLocaleString("en").replaceAll(",", "\u202f"),
   setting: (v) => (v === null ? "none" : typeof v === "number" ? (v !== 0 && Math.abs(v) < 0.001 ? Number(v.toPrecision(3)).toExponential() : String(Number(v.toPrecision(6)))) : String(v)),
@@ -25,10 +25,13 @@ const estimated = (e, form) => `${form(e[0])} [${form(e[1])}, ${form(e[2])}], n 
 const accuracyOf = (model) => (model.accuracy ? model.accuracy[0] : model.dev);
 const distinct = (values) => [...new Set(values)];
 
-function median(values) {
+const median = (values) => quantile(values, 0.5);
+
+// Between the two nearest of the sorted values, as numpy does it.
+function quantile(values, at) {
   const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+  const place = at * (sorted.length - 1), below = Math.floor(place);
+  return sorted[below] + (place - below) * ((sorted[below + 1] ?? sorted[below]) - sorted[below]);
 }
 
 function groupBy(items, key) {
@@ -80,5 +83,5 @@ function curveRows(i) {
 function emergenceRows(i) {
   const { run_id, label } = page.overview.models[i];
   return (page.overview.emergence[i] ?? []).flatMap((line) =>
-    line.step.map((step, k) => ({ run_id, model: label, what: line.name, step, share: line.share[k], low: line.low[k], high: line.high[k] })));
+    line.step.map((step, k) => ({ run_id, model: label, what: line.name, step, share: line.share[k], low: line.low[k], high: line.high[k], n: line.n })));
 }

@@ -1,5 +1,5 @@
 // A figure's frame: what it is called, its choices, its downloads, and when it is drawn.
-// A kind draws itself: (holder, width) => { svg, rows, keys, note }, with the rows its CSV holds.
+// A kind draws itself: (holder, width) => { svg, rows, keys, note, stamp }, with the rows its CSV holds.
 const kinds = {};
 const choices = {}; // kind -> [{ name, label, options(holder) }]
 
@@ -22,7 +22,7 @@ function frame(holder) {
     select.addEventListener("change", () => draw(holder));
     controls.append(html("label", {}, `${choice.label} `, select));
   }
-  holder.replaceChildren(html("div", { class: "head" }, html("span", { class: "title" }, title), controls, tools),
+  holder.replaceChildren(html("div", { class: "head" }, html("span", { class: "title" }, title), html("span", { class: "stamp", hidden: "" }), controls, tools),
     html("div", { class: "canvas" }), html("div", { class: "under" }));
 }
 
@@ -34,6 +34,9 @@ function draw(holder) {
     const drawn = kinds[holder.dataset.kind](holder, width);
     holder.rows = drawn.rows;
     canvas.replaceChildren(drawn.svg);
+    const stamp = holder.querySelector(".head > .stamp");
+    stamp.textContent = drawn.stamp ?? "";
+    stamp.hidden = !drawn.stamp;
     const note = drawn.note ? [html("p", { class: "small soft" }, drawn.note)] : [];
     holder.querySelector(".under").replaceChildren(...[drawn.keys, ...note].filter(Boolean));
     holder.dataset.drawn = width;

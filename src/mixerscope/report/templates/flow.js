@@ -86,8 +86,9 @@ function dots(columns, layout, grids, x, y) {
       const at = frame ? frame.sites.indexOf(site) * frame.roles.length + frame.roles.indexOf(column.role) : -1;
       const known = frame && frame.sites.includes(site) && frame.roles.includes(column.role) && grids[slot].share[at] !== null;
       const share = known ? grids[slot].share[at] / 10000 : null;
+      const ends = known ? [share, grids[slot].low[at] / 10000, grids[slot].high[at] / 10000, grids[slot].n] : null;
       const where = level ? `after block ${level - 1}` : "input";
-      const tip = known ? `${column.role}, ${where}: restoring it brings back ${format.number(share)} of the ${slot}'s effect` : null;
+      const tip = known ? `${column.role}, ${where}: restoring it brings back of the ${slot}'s effect\n${estimated(ends, format.number)}` : null;
       const centre = { cx: x(column.places[0]), cy: y(level) };
       found.push(node("circle", { ...centre, r: 1.6 + 3.4 * Math.max(0, Math.min(1, share ?? 0)), class: share > 0.05 ? "dot held" : "dot", "data-tip": tip }));
     }

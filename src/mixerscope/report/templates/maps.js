@@ -10,6 +10,13 @@ function cellMark(x, y, width, share, text, tip, kind = "") {
     words(x + width / 2, y + CELL_HEIGHT / 2 + 4, text, { "text-anchor": "middle", class: `cell-text ${kind === "x" ? "alarm" : kind ? "on-weak" : strong}` })];
 }
 
+// A number of a single seed is in italics, and a figure of nothing else says so.
+function ofSeeds(seeds, [rect, text]) {
+  if (seeds === 1) text.setAttribute("font-style", "italic");
+  return [rect, text];
+}
+const stampOf = (rows) => (rows.length && rows.every((row) => row.seeds === 1) ? "single seeds" : "");
+
 kinds.map = (holder, width) => {
   const number = Number(holder.dataset.model);
   const { boundaries } = page.details.layouts[number];
@@ -46,7 +53,12 @@ kinds.map = (holder, width) => {
   return { svg, rows: rows.map(({ code, ...row }) => row) };
 };
 
-const fitted = (string, room) => (wide(string) <= room ? string : `…${string.slice(-Math.floor(room / 6.4) + 2)}`);
+// The end of a name, as much of it as there is room for.
+function fitted(string, room) {
+  let from = 0;
+  while (from < string.length && wide(from ? `…${string.slice(from)}` : string) > room - 6) from += 1;
+  return from ? `…${string.slice(from)}` : string;
+}
 
 function describeMap(number, slot, rows, sites, name) {
   const restored = rows.filter((r) => r.direction === "restore");
@@ -76,12 +88,12 @@ kinds.printed = (holder, width) => {
     if (found.length) rows.push({ panel, series: s, width: w, median: median(found), lowest: Math.min(...found), highest: Math.max(...found), seeds: found.length });
   }
   return { svg: printedMaps(rows, panels.map(([name]) => name), series, widths, width), rows,
-    note: runs.length ? `Likelihood of the answer times 100${site ? `, ${site} restored` : ""}: the median over seeds, each with its best learning rate on the dev set. Single seeds are in italics.` : "No run that the filters leave was patched." };
+    note: runs.length ? `Likelihood of the answer times 100${site ? `, ${site} restored` : ""}: the median over seeds, each with its best learning rate on the dev set. Single seeds are in italics.` : "No run that the filters leave was patched.", stamp: stampOf(rows) };
 };
 
 function printedMaps(rows, panels, series, widths, width) {
   const gutter = Math.min(160, Math.max(20, ...series.map((s) => wide(s, 11))) + 10), cell = 42;
-  const one = widths.length * cell + 14;
+  const one = Math.max(widths.length * cell, ...panels.map((p) => wide(p, 11, 650))) + 14;
   const columns = Math.max(1, Math.floor((width - gutter) / one));
   const tall = 24 + series.length * CELL_HEIGHT + 24;
   const used = panels.filter((p) => rows.some((r) => r.panel === p));
@@ -93,9 +105,7 @@ function printedMaps(rows, panels, series, widths, width) {
     widths.forEach((w, i) => svg.append(words(left + (i + 0.5) * cell, top + series.length * CELL_HEIGHT + 14, w, { "text-anchor": "middle", class: "soft-text" })));
     for (const row of rows.filter((r) => r.panel === panel)) {
       const tip = `${row.series}, width ${row.width}, ${panel}\nmedian ${(100 * row.median).toFixed(1)}, from ${(100 * row.lowest).toFixed(1)} to ${(100 * row.highest).toFixed(1)}, ${row.seeds} seed${row.seeds > 1 ? "s" : ""}`;
-      const marks = cellMark(left + widths.indexOf(row.width) * cell, top + series.indexOf(row.series) * CELL_HEIGHT, cell, row.median, (100 * row.median).toFixed(1), tip);
-      if (row.seeds === 1) marks[1].setAttribute("font-style", "italic");
-      svg.append(...marks);
+      svg.append(...ofSeeds(row.seeds, cellMark(left + widths.indexOf(row.width) * cell, top + series.indexOf(row.series) * CELL_HEIGHT, cell, row.median, (100 * row.median).toFixed(1), tip)));
     }
   });
   return svg;

@@ -131,6 +131,7 @@ function live() {
 (async () => {
   collect();
   [page.overview, page.details] = await Promise.all([block("overview"), block("details")]);
+  page.overview.models.forEach((model, number) => { model.number = number; });
   buildFilters(filtersChanged);
   for (const section of allSections()) arrange(section);
   watch(document.getElementById("main"));

@@ -19,8 +19,12 @@ function canvas(width, height, label) {
 
 const words = (x, y, string, attributes = {}) => node("text", { x, y, ...attributes }, String(string));
 
-// How wide a text will be, near enough to keep labels apart.
-const wide = (string, size = 11) => String(string).length * size * 0.58;
+// How wide a text will be, so that labels can be kept apart before they are drawn.
+const ruler = document.createElement("canvas").getContext("2d");
+function wide(string, size = 11, weight = 400) {
+  ruler.font = `${weight} ${size}px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif`;
+  return ruler.measureText(String(string)).width;
+}
 
 function scale([low, high], [from, to], logarithmic = false) {
   const place = logarithmic ? Math.log : (v) => v;

@@ -11,7 +11,7 @@ function plane(width, label, places, title, height = 220, low = 0) {
   svg.append(yAxis([0, 0.25, 0.5, 0.75, 1], y, LEFT, right, (v) => (v % 0.5 ? "" : String(v))), node("g", { class: "axis" }, node("line", { x1: LEFT, x2: right, y1: floor, y2: floor })));
   places.forEach((place, i) => {
     const turned = slanted ? { transform: `rotate(-30 ${x(i) + 6} ${floor + 14})`, "text-anchor": "end", x: x(i) + 6 } : { "text-anchor": "middle" };
-    svg.append(words(x(i), floor + 15, place, { class: "soft-text", ...turned }));
+    svg.append(words(Math.min(x(i), width - 2 - wide(place) / 2), floor + 15, place, { class: "soft-text", ...turned }));
   });
   if (title) svg.append(words((LEFT + right) / 2, height - 4, title, { "text-anchor": "middle", class: "soft-text" }));
   return { svg, x, y, right, top };
@@ -30,7 +30,7 @@ kinds.lengths = (holder, width) => {
   const x = scale([1, last], [LEFT + 4, right - 6], true), y = scale([0, 1], [floor, top]);
   const svg = canvas(width, height, `Accuracy by position. ${lengths.map((one) => `documents of ${one.length} inputs: ${format.percent(one.accuracy[0])} over all positions, ${format.percent(one.last[0])} at the last`).join("; ")}.`);
   const steps = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024].filter((v) => v <= last);
-  svg.append(yAxis([0, 0.25, 0.5, 0.75, 1], y, LEFT, right, (v) => `${100 * v} %`), xAxis(steps, x, floor, String, "inputs so far", [LEFT, right]),
+  svg.append(yAxis([0, 0.25, 0.5, 0.75, 1], y, LEFT, right, (v) => `${100 * v}%`), xAxis(steps, x, floor, String, "inputs so far", [LEFT, right]),
     baseline(y(lengths[0].guessing), [LEFT, right], `guessing ${format.percent(lengths[0].guessing)}`, top, "start"));
   const trained = lengths.find((one) => one.times === 1);
   if (trained) svg.append(node("g", { class: "baseline" }, node("line", { x1: x(trained.length), x2: x(trained.length), y1: top, y2: floor })), words(x(trained.length) - 4, floor - 6, "trained up to here", { "text-anchor": "end", class: "soft-text" }));
@@ -50,25 +50,25 @@ kinds.readable = (holder, width) => {
   lines.forEach((line, k) => drawLine(svg, line.readability.map((v) => v === null ? null : Math.max(-0.05, Math.min(1, v))), x, y, lineClass(k), (i) =>
     `${line.name}, ${at[i]}\nreadability ${format.number(line.readability[i])}, n = ${line.n} vectors\nprobe ${format.percent(line.accuracy[i])}; without it ${format.percent(line.floor)}, the model ${format.percent(line.ceiling)}\ncontrols: shuffled ${format.percent(line.shuffled[i])}, random function ${format.percent(line.control[i])}, untrained network ${format.percent(line.untrained[i])}`));
   const rows = lines.flatMap((line) => at.map((place, i) => ({ label: line.name, place, readability: line.readability[i], accuracy: line.accuracy[i], shuffled: line.shuffled[i], control: line.control[i], untrained: line.untrained[i], floor: line.floor, ceiling: line.ceiling, n: line.n })));
-  return { svg, rows, keys: lines.length > 1 ? legend(lines.map((line, k) => lineKey(k, line.name))) : null, note: lines.every((line) => line.readability.every((v) => v === null)) ? "The model knows too little of the state to say how much of it can be read." : "0: no better than position, chance or the last tokens; 1: as well as the model itself answers." };
+  return { svg, rows, keys: lines.length > 1 ? legend(lines.map((line, k) => lineKey(k, line.name))) : null, note: "0: no better than position, chance or the last tokens; 1: as well as the model itself answers." };
 };
 
 choices.erased = [{ name: "method", label: "by", options: (holder) => distinct(trackedOf(holder).erasures.rows.map((r) => r.method)).map((m) => [m, m]) }];
 kinds.erased = (holder, width) => {
-  const { rows: all, chance } = trackedOf(holder).erasures;
+  const { rows: all, chance, n } = trackedOf(holder).erasures;
   const method = chosenValue(holder, "method") || all[0].method;
   const rows = all.filter((r) => r.method === method);
   const left = (r) => Math.max(0, Math.min(1, (r.left - chance) / (1 - chance)));
   const { svg, x, y } = plane(width, `What erasing the state costs, by ${method}. ${rows.map((r) => `${r.place}: lost ${r.damage === null ? "unknown" : r.damage.toFixed(2)}, still read ${r.left.toFixed(2)}`).join("; ")}.`, rows.map((r) => r.place), "", 230);
   const wide_ = Math.min(12, (width - LEFT) / rows.length / 3);
   rows.forEach((r, i) => {
-    const tip = `${r.place}, ${r.method}, rank ${r.rank}\nlost ${r.damage === null ? "unknown: the model knows too little" : format.number(r.damage)} of what is known beyond guessing\nprobe before ${format.percent(r.before)}, a fresh one after ${format.percent(r.left)} (chance ${format.percent(chance)})${r.beats === null ? "" : `\nworse than ${format.percent(r.beats)} of random subspaces of the same variance`}\n${r.speaks ? "the state was there and is gone" : "says nothing of the state: it was not there, or is still there"}`;
+    const tip = `${r.place}, ${r.method}, rank ${r.rank}\nlost ${r.damage === null ? "unknown: the model knows too little" : format.number(r.damage)} of what is known beyond guessing, n = ${n}\nprobe before ${format.percent(r.before)}, a fresh one after ${format.percent(r.left)} (chance ${format.percent(chance)})${r.beats === null ? "" : `\nworse than ${format.percent(r.beats)} of random subspaces of the same variance`}\n${r.speaks ? "the state was there and is gone" : "says nothing of the state: it was not there, or is still there"}`;
     const bar = (v, shift, style) => node("rect", { x: x(i) + shift, y: y(Math.max(0, Math.min(1, v))), width: wide_, height: Math.max(1, y(0) - y(Math.max(0, Math.min(1, v)))), class: style, "data-tip": tip });
     if (r.damage !== null) svg.append(bar(r.damage, -wide_ - 1, `bar-mark c0 ${r.speaks ? "" : "hollow"}`));
     svg.append(bar(left(r), 1, "bar-mark c1"));
   });
   const key = (style, name) => ({ name, mark: node("rect", { x: 8, y: 2, width: 10, height: 10, class: `bar-mark ${style}` }) });
-  return { svg, rows: rows.map((r) => ({ ...r, chance })), keys: legend([key("c0", "lost, where a fresh probe reads nothing after"), key("c0 hollow", "lost, says nothing of the state"), key("c1", "still read, 0 is chance")]) };
+  return { svg, rows: rows.map((r) => ({ ...r, chance, n })), keys: legend([key("c0", "lost, where a fresh probe reads nothing after"), key("c0 hollow", "lost, says nothing of the state"), key("c1", "still read, 0 is chance")]) };
 };
 
 choices.written = [{ name: "place", label: "in the", options: (holder) => distinct(trackedOf(holder).written.cells.map((c) => c.place)).map((p) => [p, p]) }];
@@ -124,7 +124,7 @@ kinds.tracked = (holder, width) => {
   }
   const columns = TRACKED.map(([what]) => what).filter((what) => rows.some((r) => r.what === what));
   const names = [...groups.keys()];
-  const gutter = Math.min(0.4 * width, 12 + Math.max(20, ...names.map((s) => wide(s, 14))));
+  const gutter = Math.min(0.4 * width, 12 + Math.max(20, ...names.map((s) => wide(s, 11, 650))));
   const cell = Math.min(110, (width - gutter - 4) / Math.max(1, columns.length));
   const below = 14 + 0.5 * Math.max(40, ...columns.map((c) => wide(c)));
   const verdicts = (name) => `verdicts: ${[...groupBy(groups.get(name), (i) => page.overview.models[i].mechanism)].map(([m, all]) => `${m} ${all.length}`).join(", ")}`;
@@ -134,12 +134,12 @@ kinds.tracked = (holder, width) => {
     svg.append(words(gutter - 6, top + 16, name, { "text-anchor": "end", class: "strong-text" }), words(Math.min(gutter, Math.max(0, width - wide(verdicts(name)))), top + CELL_HEIGHT + 14, verdicts(name), { class: "soft-text" }));
     for (const r of rows.filter((one) => one.series === name)) {
       const tip = `${name}: ${r.what}\nmedian ${format.number(r.median)}, from ${format.number(r.lowest)} to ${format.number(r.highest)}, ${r.seeds} seed${r.seeds > 1 ? "s" : ""}`;
-      svg.append(...cellMark(gutter + columns.indexOf(r.what) * cell, top, cell, r.median, r.median.toFixed(2).replace("-", "−"), tip));
+      svg.append(...ofSeeds(r.seeds, cellMark(gutter + columns.indexOf(r.what) * cell, top, cell, r.median, r.median.toFixed(2).replace("-", "−"), tip)));
     }
   });
   columns.forEach((what, j) => {
     const [x, y] = [gutter + (j + 0.5) * cell + 6, 8 + 2 * CELL_HEIGHT * names.length + 10];
     svg.append(words(x, y, what, { class: "soft-text", transform: `rotate(-28 ${x} ${y})`, "text-anchor": "end" }));
   });
-  return { svg, rows, note: runs.length ? "Medians over seeds, each with its best learning rate on the dev set. Accuracies are of the last answer of a document." : "The filters leave no model." };
+  return { svg, rows, note: runs.length ? "Medians over seeds, each with its best learning rate on the dev set; single seeds are in italics. Accuracies are of the last answer of a document." : "The filters leave no model.", stamp: stampOf(rows) };
 };
