@@ -16,7 +16,15 @@ def close(found, expected, tolerance):
     return ((found.double() - expected).norm() / expected.norm()).item() < tolerance
 
 
-@pytest.mark.parametrize(("models", "vocabulary", "width", "count"), [(2, 11, 24, 70), (3, 5, 16, 40), (1, 90, 33, 17)])
+@pytest.mark.parametrize(
+    ("models", "vocabulary", "width", "count"),
+    [
+        (2, 11, 24, 70),
+        (1, 90, 33, 17),
+        (3, 5, 16, 40),  # few tokens, all of them often
+        (2, 7, 40, 200),
+    ],
+)
 def test_rows_of_a_token_are_summed_into_its_row_of_the_table(models, vocabulary, width, count):
     rng = torch.Generator().manual_seed(0)
     table = torch.randn(models, vocabulary, width, generator=rng)

@@ -8,8 +8,9 @@ from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec, TrainSpec
 from mixerscope.tasks import UNSCORED, Batch
 from mixerscope.training import batches as module
-from mixerscope.training import train_cohort
+from mixerscope.training import train_cohort, trainer
 from mixerscope.training.batches import Batches, Documents
+from mixerscope.training.objective import Answer
 from mixerscope.training.trainer import LENGTHS, _stack
 from tests.conftest import tiny_spec
 
@@ -23,6 +24,12 @@ def documents(needed: list[int], width: int = 90) -> Batch:
     for document, count in enumerate(needed):
         targets[document, count - 1] = 1
     return Batch(tokens, targets)
+
+
+def whole(batches: Batches) -> tuple[int, ...]:
+    """The lengths of batches that are one part each."""
+    assert len(batches.sizes) == 1
+    return tuple(length for (length,) in batches.lengths)
 
 
 def batches_of(data: Batch, *, size: int, steps: int) -> Batches:
@@ -64,12 +71,12 @@ def test_step_i_reads_the_documents_in_their_order(count: int, size: int, steps:
     ],
 )
 def test_lengths_are_the_longest_needed_and_its_halves(needed: list[int], lengths: tuple[int, ...]):
-    assert batches_of(documents(needed), size=1, steps=100).lengths == lengths
+    assert whole(batches_of(documents(needed), size=1, steps=100)) == lengths
 
 
 def test_lengths_are_multiples_where_documents_are_that_long():
     def lengths(data: Batch, multiple: int) -> tuple[int, ...]:
-        return Batches.of(data, TrainSpec(steps=100, batch_size=1), CPU, multiple).lengths
+        return whole(Batches.of(data, TrainSpec(steps=100, batch_size=1), CPU, multiple))
 
     data = documents([67, 34, 33, 17, 16, 1])
     assert lengths(data, 4) == (68, 36, 36, 20, 20, 20)
@@ -83,7 +90,7 @@ def test_which_multiple_depends_on_the_device(monkeypatch):
     data = documents([9, 5])
 
     def lengths() -> set[int]:
-        return set(_stack([spec], data, Machine(), None).batches.lengths)
+        return set(whole(_stack([spec], data, Machine(), None).batches))
 
     assert lengths() == {9}
     monkeypatch.setitem(LENGTHS, "cpu", 4)
@@ -91,7 +98,7 @@ def test_which_multiple_depends_on_the_device(monkeypatch):
 
 
 def test_a_batch_is_as_long_as_its_longest_document_needs():
-    assert batches_of(documents([64, 3, 3, 33, 20, 32, 2, 9]), size=2, steps=100).lengths == (64, 64, 32, 16)
+    assert whole(batches_of(documents([64, 3, 3, 33, 20, 32, 2, 9]), size=2, steps=100)) == (64, 64, 32, 16)
 
 
 def test_positions_that_only_fill_up_a_row_of_queries_do_not_count():
@@ -100,12 +107,12 @@ def test_positions_that_only_fill_up_a_row_of_queries_do_not_count():
     data.targets[0, 5] = 1
     batches = batches_of(data, size=1, steps=2)
     assert batches.read.shape == (2, 1, 2)
-    assert batches.lengths == (32, 64)
+    assert whole(batches) == (32, 64)
 
 
 def test_order_sorts_the_tokens_that_a_step_reads():
     batches = batches_of(documents([64, 3, 3, 33, 20, 32, 2, 9]), size=2, steps=100)
-    for number, length in enumerate(batches.lengths):
+    for number, length in enumerate(whole(batches)):
         tokens = batches.tokens[number, :, :length].flatten()
         order = batches.order[number, : len(tokens)].long()
         assert torch.equal(order.sort().values, torch.arange(len(tokens)))
@@ -130,11 +137,79 @@ def test_cut_batches_train_the_weights_that_whole_ones_do(architecture: str, mon
     spec = RunSpec.model_validate({"task": "atr:paper-l10", "model": model, "train": train})
     specs = [spec, spec.changed(seed=1)]
     data = spec.task.sample(spec.train.documents, stream(spec.data_seed, "train"), "train")
-    lengths = Batches.of(data, spec.train, CPU).lengths
+    lengths = whole(Batches.of(data, spec.train, CPU))
     assert len(set(lengths)) > 1, "nothing but the longest is cut, so little is compared"
     assert max(lengths) < data.tokens.shape[1]
     cut = train_cohort(specs, dtype=torch.float64)
-    monkeypatch.setattr(module, "_rounded", lambda needed, multiple, most: (most,) * len(needed))
+    monkeypatch.setattr(module, "_offered", lambda needed, multiple, most: [most])
     for member, want in zip(cut, train_cohort(specs, dtype=torch.float64), strict=True):
         for name, weight in want.weights.items():
             torch.testing.assert_close(member.weights[name], weight, rtol=0, atol=1e-9)
+
+
+MOSTLY_SHORT = [60, 9, 12, 7, 3, 31, 5, 11, 8, 2, 58, 4]
+"""Of three batches of four, the last has its longest document second to last."""
+
+
+def in_parts(needed: list[int], **scored: int) -> Batches:
+    data = documents(needed)
+    for document, position in scored.items():
+        data.targets[int(document[1:]), position] = 1
+    return Batches.of(data, TrainSpec(steps=100, batch_size=4), CPU, in_parts=True)
+
+
+def test_the_longest_documents_of_a_batch_are_a_part_of_their_own():
+    batches = in_parts(MOSTLY_SHORT)
+    assert batches.sizes == (2, 2)
+    assert batches.shares == (0.5, 0.5)
+    assert batches.lengths == ((60, 30),) * 3
+    needed = (batches.read.amax(-1) + 1).tolist()
+    assert needed == [[60, 12, 9, 7], [31, 11, 5, 3], [58, 8, 4, 2]], "the same documents, the longest first"
+    for number, lengths in enumerate(batches.lengths):
+        start = 0
+        for part, length in zip(batches.tokens[number].split(batches.sizes), lengths, strict=True):
+            tokens = part[:, :length].flatten()
+            order = batches.order[number, start : start + len(tokens)].long()
+            assert torch.equal(tokens[order], tokens.sort().values)
+            start += len(tokens)
+
+
+@pytest.mark.parametrize(
+    "needed",
+    [
+        [60] * 12,  # as recall has them
+        [60, 59, 58, 9] * 3,  # too little to be saved
+    ],
+)
+def test_batches_stay_whole_where_parting_them_saves_little(needed: list[int]):
+    batches = in_parts(needed)
+    assert batches.sizes == (4,)
+    assert (batches.read.amax(-1) + 1).flatten().tolist() == needed, "and in their order"
+
+
+def test_batches_stay_whole_where_documents_are_not_scored_equally_often():
+    """The loss is a mean over scored positions: parts would have shares that differ from batch to batch."""
+    assert in_parts(MOSTLY_SHORT, d3=2).sizes == (4,)
+
+
+@pytest.mark.parametrize("architecture", ["attention", "mamba"])
+def test_parted_batches_train_the_weights_that_whole_ones_do(architecture: str, monkeypatch):
+    train = {"steps": 8, "batch_size": 8, "documents": 48, "eval_every": 8, "eval_documents": 4, "warmup": 0.0}
+    model = {"architecture": architecture, "width": 8, "layers": 1}
+    spec = RunSpec.model_validate({"task": "atr:paper-l10", "model": model, "train": train})
+    specs = [spec, spec.changed(seed=1)]
+    whole_ones = train_cohort(specs, dtype=torch.float64)
+    monkeypatch.setattr(trainer, "IN_PARTS", {"cpu"})
+    data = spec.task.sample(spec.train.documents, stream(spec.data_seed, "train"), "train")
+    assert len(_stack(specs, data, Machine(), None).batches.sizes) == 2, "nothing is parted, so nothing is compared"
+    for member, want in zip(train_cohort(specs, dtype=torch.float64), whole_ones, strict=True):
+        assert [point.loss for point in member.history] == pytest.approx([point.loss for point in want.history])
+        for name, weight in want.weights.items():
+            torch.testing.assert_close(member.weights[name], weight, rtol=0, atol=1e-9)
+
+
+def test_an_objective_that_is_no_mean_keeps_its_batches_whole(monkeypatch):
+    monkeypatch.setattr(trainer, "IN_PARTS", {"cpu"})
+    monkeypatch.setattr(Answer, "is_mean", False)
+    spec = tiny_spec("attention")
+    assert len(_stack([spec], documents(MOSTLY_SHORT * 4), Machine(), None).batches.sizes) == 1

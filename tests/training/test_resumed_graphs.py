@@ -14,7 +14,7 @@ from mixerscope.progress import Cancelled, Stop
 from mixerscope.spec import RunSpec
 from mixerscope.tasks import ATR
 from mixerscope.training import Kept, Member, train_cohort
-from mixerscope.training.stack import UNROLLED, Stack
+from mixerscope.training.stack import UNROLLED, Lengths, Stack
 from tests.conftest import tiny_spec
 
 
@@ -27,31 +27,31 @@ def memory(stack: Stack) -> list[int]:
 class Graph:
     """What stands in for a captured one."""
 
-    def __init__(self, stack: Stack, length: int, steps: int) -> None:
-        stack._warm_up(length, steps)
-        self.stack, self.length, self.steps, self.memory = stack, length, steps, memory(stack)
+    def __init__(self, stack: Stack, lengths: Lengths, steps: int) -> None:
+        stack._warm_up(lengths, steps)
+        self.stack, self.lengths, self.steps, self.memory = stack, lengths, steps, memory(stack)
 
     def replay(self) -> None:
         assert memory(self.stack) == self.memory, "a graph would train what nobody looks at"
-        self.stack._steps(self.length, self.steps)
+        self.stack._steps(self.lengths, self.steps)
 
 
 def advance(stack: Stack, steps: int) -> None:
     end = stack.done + steps
     while stack.done < end:
         together = stack._together(end)
-        stack._graph(stack._length(stack.done), together).replay()
+        stack._graph(stack._lengths(stack.done), together).replay()
         stack.done += together
 
 
 def build(stack: Stack) -> None:
-    for length, steps in stack.spans():
-        stack._graph(length, steps)
+    for lengths, steps in stack.spans():
+        stack._graph(lengths, steps)
 
 
 @pytest.fixture(autouse=True)
 def _graphs(monkeypatch):
-    monkeypatch.setattr(Stack, "_captured", lambda stack, length, steps: Graph(stack, length, steps))
+    monkeypatch.setattr(Stack, "_captured", lambda stack, lengths, steps: Graph(stack, lengths, steps))
     monkeypatch.setattr(Stack, "advance", advance)
     monkeypatch.setattr(Stack, "build", build)
     monkeypatch.setattr(Stack, "steps_at_once", 2 * UNROLLED)

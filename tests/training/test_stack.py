@@ -66,7 +66,7 @@ def test_all_graphs_are_known_before_the_first_step(of_several_lengths, monkeypa
     needed = set()
     for step in range(len(made.factors)):
         made.done = step
-        needed |= {(made._length(step), made._together(end)) for end in range(step + 1, step + 9)}
+        needed |= {(made._lengths(step), made._together(end)) for end in range(step + 1, step + 9)}
     assert {steps for _, steps in needed} == {1, unrolled}
     assert needed <= made.spans()
 

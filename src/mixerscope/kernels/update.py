@@ -8,6 +8,11 @@ from torch import Tensor
 BLOCK = 1024
 TOGETHER = 16
 """Rows of one token that are summed in one go."""
+OFTEN = 8
+"""Rows a token on average, from which on a program reads all tokens: summed by the first place of each, the rows of a
+token that fills every second place would be one long queue."""
+PLACES, COLUMNS = 64, 32
+"""That a program reads in one go if tokens are few."""
 
 
 @triton.jit
@@ -39,9 +44,35 @@ def _add_rows(
     tl.store(target, (tl.load(target, inside, 0.0).to(tl.float32) + total).to(table.dtype.element_ty), inside)
 
 
+@triton.jit
+def _add_rows_of_few(
+    table, tokens, rows, width, stride_table, stride_row_model,
+    COUNT: tl.constexpr, PLACES: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    # A program per token, model and some columns goes through all places and takes the rows of its token.
+    token, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    columns = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = columns < width
+    total = tl.zeros((PLACES, COLUMNS), tl.float32)
+    for start in range(0, COUNT, PLACES):
+        place = start + tl.arange(0, PLACES)
+        mine = tl.load(tokens + place, place < COUNT, -1) == token
+        part = rows + model * stride_row_model + place.to(tl.int64)[:, None] * width + columns[None, :]
+        total += tl.load(part, mine[:, None] & inside[None, :], 0.0).to(tl.float32)
+    target = table + model * stride_table + token * width + columns
+    added = tl.load(target, inside, 0.0).to(tl.float32) + tl.sum(total, 0)
+    tl.store(target, added.to(table.dtype.element_ty), inside)
+
+
 def add_rows(table: Tensor, tokens: Tensor, rows: Tensor, order: Tensor) -> None:
-    models, _, width = table.shape
+    models, vocabulary, width = table.shape
     rows, tokens = rows.contiguous(), tokens.contiguous()
+    if len(tokens) >= OFTEN * vocabulary:
+        _add_rows_of_few[(vocabulary, models, triton.cdiv(width, COLUMNS))](
+            table, tokens, rows, width, table.stride(0), rows.stride(0),
+            COUNT=len(tokens), PLACES=PLACES, COLUMNS=COLUMNS, num_warps=4,
+        )  # fmt: skip
+        return
     _add_rows[(len(tokens), models)](
         table, tokens, rows, order, len(tokens), width, table.stride(0), rows.stride(0),
         WIDTH=triton.next_power_of_2(width), TOGETHER=TOGETHER, num_warps=2,

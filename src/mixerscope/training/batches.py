@@ -13,6 +13,8 @@ from mixerscope.tasks import UNSCORED, Batch
 
 SHORTEST = 16
 """Batches are not cut shorter than this: a step would not become cheaper."""
+WORTH = 0.75
+"""Of the positions of whole batches: batches are parted if that leaves at most this, since each part is launched."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,10 @@ class Documents:
 
 @dataclass(frozen=True)
 class Batches:
-    """The training batches in their order: step i reads batch i, and after the last the first again."""
+    """The training batches in their order: step i reads batch i, and after the last the first again.
+
+    A batch is one part, or two: first its longest documents, then the others, which need fewer positions.
+    """
 
     tokens: Tensor
     """[p, b, t]"""
@@ -39,16 +44,23 @@ class Batches:
     """[p, b, q]"""
     targets: Tensor
     """[p, b, q]"""
-    lengths: tuple[int, ...]
-    """Of each batch, on the host: how many positions a step must compute."""
+    sizes: tuple[int, ...]
+    """Documents in each part of a batch, the same for all batches."""
+    lengths: tuple[tuple[int, ...], ...]
+    """Of each batch and its parts, on the host: how many positions a step must compute."""
     order: Tensor
-    """[p, b t]: the batch's first b * length positions, laid end to end, sorted by their token."""
+    """[p, b t]: of each part, one after the other, the n * length positions, laid end to end, sorted by token."""
     more: Mapping[str, Tensor] = field(default_factory=dict)
     """Name to [p, b, ...]: what the objective wants to know of each document."""
 
     @property
     def count(self) -> int:
         return len(self.lengths)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Of each part in the loss of its batch, which is a mean over documents that are scored equally often."""
+        return tuple(size / sum(self.sizes) for size in self.sizes)
 
     @staticmethod
     def of(
@@ -57,42 +69,78 @@ class Batches:
         device: torch.device,
         multiple: int = 1,
         columns: Mapping[str, Tensor] | None = None,
+        *,
+        in_parts: bool = False,
     ) -> "Batches":
-        """With lengths that are multiples of `multiple` where documents are that long: no model has to read more."""
+        """With lengths that are multiples of `multiple` where documents are that long: no model has to read more.
+
+        `in_parts`: the order of documents inside a batch is free, so that the longest can be a part of their own.
+        """
         size = train.batch_size
         # Where the documents are not a multiple of the batch, the batches repeat only after several rounds.
         count = min(train.steps, len(batch) // math.gcd(len(batch), size))
         rows = (torch.arange(count)[:, None] * size + torch.arange(size)) % len(batch)
         read, targets = batch.scored()
+        scored = (targets != UNSCORED).sum(1)
+        needed = (read.where(targets != UNSCORED, 0).amax(1) + 1)[rows]  # [p, b]
+        offered = _offered(int(needed.max()), multiple, batch.tokens.shape[1])
+        sizes = (size,)
+        if in_parts and bool((scored == scored[0]).all()):
+            needed, order = needed.sort(stable=True, dim=1, descending=True)
+            sizes, whole = _sizes(needed, offered), rows
+            rows = whole.gather(1, order) if len(sizes) > 1 else whole
+        parts = [_rounded(part.amax(1), offered) for part in needed.split(sizes, 1)]
+        lengths = tuple(zip(*parts, strict=True))
         tokens, read, targets = batch.tokens[rows].to(device), read[rows].to(device), targets[rows].to(device)
-        lengths = _rounded(read.where(targets != UNSCORED, 0).amax((1, 2)) + 1, multiple, tokens.shape[2])
         for name, column in (columns or {}).items():
             if len(column) != len(batch):
                 raise UserError(f"the objective's column {name!r} has {len(column)} rows for {len(batch)} documents")
         more = {name: column[rows].to(device) for name, column in (columns or {}).items()}
-        return Batches(tokens, read, targets, lengths, _by_token(tokens, lengths), more)
+        return Batches(tokens, read, targets, sizes, lengths, _by_token(tokens, sizes, lengths), more)
 
 
-def _rounded(needed: Tensor, multiple: int, most: int) -> tuple[int, ...]:
-    """Each number of positions rounded up to one of a few: the largest, a half of it, a quarter of it, ...
+def _offered(needed: int, multiple: int, most: int) -> list[int]:
+    """The lengths that batches may have, ascending: the longest that is needed, a half of it, a quarter of it, ...
 
     Nothing after the last scored position can matter to a causal model, and a step is captured or compiled for each
     length it meets, so there must not be many.
     """
-    offered = [min(most, _up(int(needed.max()), multiple))]
+    offered = [min(most, _up(needed, multiple))]
     while (half := _up(-(-offered[-1] // 2), multiple)) >= SHORTEST and half < offered[-1]:
         offered.append(half)
-    return tuple(min(length for length in offered if length >= need) for need in needed.tolist())
+    return offered[::-1]
+
+
+def _rounded(needed: Tensor, offered: list[int]) -> list[int]:
+    """Each number of positions rounded up to one that is offered."""
+    known = torch.tensor(offered)
+    return known[torch.searchsorted(known, needed.contiguous())].tolist()
+
+
+def _sizes(needed: Tensor, offered: list[int]) -> tuple[int, ...]:
+    """How many of the documents of a batch, whose needs [p, b] descend, are a part of their own: those that leave the
+    fewest positions to compute."""
+    size = needed.shape[1]
+
+    def positions(first: int) -> int:
+        parts = needed.split([part for part in (first, size - first) if part], 1)
+        return sum(part.shape[1] * sum(_rounded(part[:, 0], offered)) for part in parts)
+
+    best = min(range(2, size, 2), key=positions, default=0)
+    return (best, size - best) if best and positions(best) <= WORTH * positions(0) else (size,)
 
 
 def _up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
-def _by_token(tokens: Tensor, lengths: tuple[int, ...]) -> Tensor:
+def _by_token(tokens: Tensor, sizes: tuple[int, ...], lengths: tuple[tuple[int, ...], ...]) -> Tensor:
     order = torch.zeros(tokens.shape[0], tokens[0].numel(), dtype=torch.int32, device=tokens.device)
-    for length in set(lengths):
-        here = torch.tensor([i for i, other in enumerate(lengths) if other == length], device=tokens.device)
-        flat = tokens[here, :, :length].flatten(1)
-        order[here, : flat.shape[1]] = flat.argsort(dim=1, stable=True).to(torch.int32)
+    for kind in set(lengths):
+        here = torch.tensor([i for i, other in enumerate(lengths) if other == kind], device=tokens.device)
+        start = 0
+        for part, length in zip(tokens[here].split(sizes, 1), kind, strict=True):
+            flat = part[:, :, :length].flatten(1)
+            order[here, start : start + flat.shape[1]] = flat.argsort(dim=1, stable=True).to(torch.int32)
+            start += flat.shape[1]
     return order

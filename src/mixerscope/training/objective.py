@@ -22,6 +22,9 @@ class Objective(Spec):
 
     revision: ClassVar[int] = 1
     """Raised when what it computes or a default changes."""
+    is_mean: ClassVar[bool] = False
+    """Whether the loss of a batch is the mean of losses of its scored positions, so that parts of a batch can be
+    computed one after the other, the longest documents for themselves."""
 
     def columns(self, documents: Batch) -> Mapping[str, Tensor]:
         """What else a step must know of each training document: name to [n, ...], cut into the same batches."""
@@ -35,6 +38,8 @@ class Objective(Spec):
 
 class Answer(Objective):
     """Cross-entropy at the scored positions."""
+
+    is_mean: ClassVar[bool] = True
 
     def loss(self, model: Model, rows: Tensor, read: Tensor, targets: Tensor, more: Mapping[str, Tensor]) -> Tensor:
         x = model.head_input(model.through_blocks(model.embed_rows(rows), read))

@@ -9,6 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +42,21 @@ wait for all that the device has been given to do, and getting ready means loadi
 LITTLE_ROOM = 0.25
 """Of the device's memory: with less than this free, what is kept for later use is handed back before a capture, which
 cannot do so itself. Doing it every time would stop all cohorts until the device has done all its work."""
+
+
+Lengths = tuple[int, ...]
+"""Positions of a batch, of each of its parts."""
+
+
+class _Part(NamedTuple):
+    """Documents of a batch that are computed together: tokens [n, t], cut; scored positions and targets [n, q]; what
+    the objective knows of them; and which order [n t] sorts the tokens."""
+
+    tokens: Tensor
+    read: Tensor
+    targets: Tensor
+    more: dict[str, Tensor]
+    order: Tensor
 
 
 class _Loss(nn.Module):
@@ -103,7 +119,7 @@ class Stack:
             from mixerscope.training.compiling import compiled
 
             self._losses = compiled(self._losses)
-        self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[Lengths, int], torch.cuda.CUDAGraph] = {}
         self._launched: deque[torch.cuda.Event] = deque()
         self._side: torch.cuda.Stream | None = None
 
@@ -126,13 +142,13 @@ class Stack:
         """So many updates of every member, each on the next batch; adds each member's losses to `loss_sum`."""
         end = self.done + steps
         while self.done < end:
-            length = self._length(self.done)
+            lengths = self._lengths(self.done)
             if self.device.type != "cuda":
-                self._steps(length, 1)
+                self._steps(lengths, 1)
                 self.done += 1
                 continue
             together = self._together(end)
-            self._graph(length, together).replay()
+            self._graph(lengths, together).replay()
             self.done += together
             self._launched.append(torch.cuda.Event(blocking=True))
             self._launched[-1].record()
@@ -144,13 +160,13 @@ class Stack:
         """Gets ready for every step there will be, where that takes time and memory: training meets nothing new."""
         if self.device.type == "cuda":
             # Short ones find room where long ones were; and the last step alone is the one to compare kernels on.
-            for length, steps in sorted(self.spans(), key=lambda span: (-span[0], span[1])):
-                self._graph(length, steps)
+            for lengths, steps in sorted(self.spans(), key=lambda span: ([-length for length in span[0]], span[1])):
+                self._graph(lengths, steps)
 
-    def spans(self) -> set[tuple[int, int]]:
-        """All that may be a graph: the length of a batch, and how many steps on batches of this length."""
-        lengths = set(self.batches.lengths)
-        return {(length, steps) for length in lengths for steps in (1, UNROLLED) if self._starts(length, steps)}
+    def spans(self) -> set[tuple[Lengths, int]]:
+        """All that may be a graph: the lengths of a batch's parts, and how many steps on batches of these lengths."""
+        kinds = set(self.batches.lengths)
+        return {(lengths, steps) for lengths in kinds for steps in (1, UNROLLED) if self._starts(lengths, steps)}
 
     def weights(self, slot: int) -> dict[str, Tensor]:
         """A copy of one member's parameters and buffers, on the CPU."""
@@ -188,22 +204,22 @@ class Stack:
 
     def _together(self, end: int) -> int:
         """How many of the next steps are one graph."""
-        return UNROLLED if end - self.done >= UNROLLED and self._one_length(self.done, UNROLLED) else 1
+        return UNROLLED if end - self.done >= UNROLLED and self._alike(self.done, UNROLLED) else 1
 
-    def _one_length(self, start: int, steps: int) -> bool:
-        """Whether so many batches from here on have one length."""
-        return len({self._length(start + i) for i in range(steps)}) == 1
+    def _alike(self, start: int, steps: int) -> bool:
+        """Whether so many batches from here on have the same lengths."""
+        return len({self._lengths(start + i) for i in range(steps)}) == 1
 
-    def _starts(self, length: int, steps: int) -> list[int]:
-        """Steps of the first round through the batches from which on so many have this length."""
+    def _starts(self, lengths: Lengths, steps: int) -> list[int]:
+        """Steps of the first round through the batches from which on so many have these lengths."""
         starts = range(min(self.batches.count, len(self.factors) - steps + 1))
-        return [start for start in starts if self._length(start) == length and self._one_length(start, steps)]
+        return [start for start in starts if self._lengths(start) == lengths and self._alike(start, steps)]
 
-    def _length(self, step: int) -> int:
+    def _lengths(self, step: int) -> Lengths:
         return self.batches.lengths[step % self.batches.count]
 
-    def _steps(self, length: int, steps: int) -> None:
-        """So many steps on batches of one length. Each table they read is looked up once for all of them."""
+    def _steps(self, lengths: Lengths, steps: int) -> None:
+        """So many steps on batches of these lengths. Each table they read is looked up once for all of them."""
         now = self.counter + self.offsets[:steps]
         factors = self.factors.index_select(0, now)
         batch = now % self.batches.count
@@ -215,39 +231,63 @@ class Stack:
         losses: list[Tensor] = []
         for i in range(steps):
             own = {name: table[i] for name, table in more.items()}
-            losses.append(self._step(tokens[i, :, :length], read[i], targets[i], own, order[i], factors[i, :3]))
+            parts = self._parts(lengths, tokens[i], read[i], targets[i], own, order[i])
+            losses.append(self._step(parts, factors[i, :3]))
         self.loss_sum += torch.stack(losses).sum(0, dtype=torch.float64)
         self.counter += steps
 
-    def _step(
-        self, tokens: Tensor, read: Tensor, targets: Tensor, more: dict[str, Tensor], order: Tensor, factors: Tensor
-    ) -> Tensor:
+    def _parts(
+        self, lengths: Lengths, tokens: Tensor, read: Tensor, targets: Tensor, more: dict[str, Tensor], order: Tensor
+    ) -> list[_Part]:
+        sizes, parts = self.batches.sizes, list[_Part]()
+        places = [size * length for size, length in zip(sizes, lengths, strict=True)]
+        by_part = zip(*(tensor.split(sizes) for tensor in (tokens, read, targets)), strict=True)
+        orders = order[: sum(places)].split(places)
+        for number, (of_tokens, of_read, of_targets) in enumerate(by_part):
+            own = {name: table.split(sizes)[number] for name, table in more.items()}
+            parts.append(_Part(of_tokens[:, : lengths[number]], of_read, of_targets, own, orders[number]))
+        return parts
+
+    def _step(self, parts: list[_Part], factors: Tensor) -> Tensor:
         """One update of every member; its losses [k]."""
-        # The rows are looked up outside of what is differentiated: their gradient then stays small, and joins the
-        # table's, which the head makes, without another pass over the whole vocabulary.
-        rows = self.params[TABLE].detach()[:, tokens].requires_grad_()
-        losses = self._losses(self.params, self.buffers, rows, read, targets, more)
-        in_rows, in_table, *others = torch.autograd.grad(losses, [rows, *self.params.values()], torch.ones_like(losses))
+        total: Tensor | None = None
+        grads: list[Tensor] = []
+        in_rows: list[Tensor] = []
+        for part, share in zip(parts, self.batches.shares, strict=True):
+            # The rows are looked up outside of what is differentiated: their gradient then stays small, and joins the
+            # table's, which the head makes, without another pass over the whole vocabulary.
+            rows = self.params[TABLE].detach()[:, part.tokens].requires_grad_()
+            losses = self._losses(self.params, self.buffers, rows, part.read, part.targets, part.more)
+            by = torch.full_like(losses, share)
+            of_rows, *others = torch.autograd.grad(losses, [rows, *self.params.values()], by)
+            in_rows.append(of_rows)
+            # All sums in a few launches.
+            grads = [*torch._foreach_add(grads, others)] if grads else others  # pyright: ignore[reportPrivateImportUsage]
+            own = losses.detach() if len(parts) == 1 else losses.detach() * share
+            total = own if total is None else total + own
+        assert total is not None
+        in_table, *rest = grads
         with torch.no_grad():
             in_table = in_table.contiguous()
-            add_rows(in_table, tokens.flatten(), in_rows.flatten(1, 2), order[: tokens.numel()])
-            flat = [grad.flatten(1) for grad in (in_table, *others)]
+            for part, of_rows in zip(parts, in_rows, strict=True):
+                add_rows(in_table, part.tokens.flatten(), of_rows.flatten(1, 2), part.order)
+            flat = [grad.flatten(1) for grad in (in_table, *rest)]
             start = 0
-            for grads in (*flat[: self.alone], torch.cat([*flat[self.alone :], self.padding], 1)):
-                columns = slice(start, start + grads.shape[1])
+            for grad in (*flat[: self.alone], torch.cat([*flat[self.alone :], self.padding], 1)):
+                columns = slice(start, start + grad.shape[1])
                 weights, first, second = (tensor[:, columns] for tensor in (self.flat, self.first, self.second))
-                adamw(weights, first, second, grads, self.rates, self.decays, factors)
+                adamw(weights, first, second, grad, self.rates, self.decays, factors)
                 start = columns.stop
-        return losses.detach()
+        return total
 
-    def _graph(self, length: int, steps: int) -> torch.cuda.CUDAGraph:
-        """`steps` steps on batches of one length, captured."""
-        if (length, steps) not in self._graphs:
+    def _graph(self, lengths: Lengths, steps: int) -> torch.cuda.CUDAGraph:
+        """`steps` steps on batches of these lengths, captured."""
+        if (lengths, steps) not in self._graphs:
             with BUILDING:
-                self._graphs[length, steps] = self._captured(length, steps)
-        return self._graphs[length, steps]
+                self._graphs[lengths, steps] = self._captured(lengths, steps)
+        return self._graphs[lengths, steps]
 
-    def _captured(self, length: int, steps: int) -> torch.cuda.CUDAGraph:
+    def _captured(self, lengths: Lengths, steps: int) -> torch.cuda.CUDAGraph:
         # Not `torch.cuda.graph`: it waits until the whole device is idle, frees all memory that is not in use, and
         # captures everything on one stream.
         here = torch.cuda.current_stream(self.device)
@@ -259,14 +299,14 @@ class Stack:
         others = list(self._graphs.values())
         pool = others[0].pool() if others else torch.cuda.graph_pool_handle()
         with torch.cuda.stream(self._side):
-            if all(steps > warm for known, warm in self._graphs if known == length):
-                self._warm_up(length, steps)
+            if all(steps > warm for known, warm in self._graphs if known == lengths):
+                self._warm_up(lengths, steps)
             free, total = torch.cuda.mem_get_info(self.device)
             if free < LITTLE_ROOM * total:
                 torch.cuda.empty_cache()
             graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
-                self._steps(length, steps)
+                self._steps(lengths, steps)
             except BaseException:
                 with suppress(RuntimeError):  # there is nothing to end well; why is what counts
                     graph.capture_end()
@@ -275,17 +315,17 @@ class Stack:
         here.wait_stream(self._side)
         return graph
 
-    def _warm_up(self, length: int, steps: int) -> None:
+    def _warm_up(self, lengths: Lengths, steps: int) -> None:
         """What is to be captured, a few times. It trains, so what it changed is put back."""
         state = [*self.state().values(), self.counter]
         before = [tensor.clone() for tensor in state]
         # The batches that come next may be longer; and the first of all may be trained on with a rate of zero, which
         # would hide a wrong update from those who compare.
-        start = self._starts(length, steps)[-1]
+        start = self._starts(lengths, steps)[-1]
         start += (len(self.factors) - steps - start) // self.batches.count * self.batches.count
         for _ in range(WARM_UPS):
             self.counter.fill_(start)
-            self._steps(length, steps)
+            self._steps(lengths, steps)
         with torch.no_grad():
             for tensor, value in zip(state, before, strict=True):
                 tensor.copy_(value)

@@ -34,6 +34,8 @@ from mixerscope.training.stack import Stack
 
 LENGTHS = {"cpu": 1, "cuda": 4}
 """What lengths of batches are multiples of: the faster kernels for products of matrices ask for rows of 16 bytes."""
+IN_PARTS = {"cuda"}
+"""Where the longest documents of a batch are computed for themselves; a CPU's bytes stay as they were."""
 
 
 Progress = Callable[[int, list[Member]], None]
@@ -153,7 +155,9 @@ def _stack(specs: list[RunSpec], data: Batch, machine: Machine, dtype: torch.dty
     rates, decays = [spec.train.lr for spec in specs], [spec.train.weight_decay for spec in specs]
     objective = train.objective or Answer()
     columns = objective.columns(data)
-    batches = Batches.of(data, train, torch.device(machine.device), LENGTHS[machine.device], columns)
+    in_parts = objective.is_mean and machine.device in IN_PARTS
+    device = torch.device(machine.device)
+    batches = Batches.of(data, train, device, LENGTHS[machine.device], columns, in_parts=in_parts)
     return Stack(models, rates, decays, train, batches, machine, objective)
 
 
