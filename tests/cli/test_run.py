@@ -307,5 +307,6 @@ def test_a_run_that_another_process_makes_is_refused_in_a_sentence_if_one_will_n
     code, out, err = cli("run", spec_file(), "--no-wait")
     locks.release()
     assert (code, out) == (2, "")
-    assert err.splitlines()[-1].startswith(f"mixerscope: {name} is being made by process ")
+    assert err.startswith(f"mixerscope: {name} is being made by process ")
+    assert err.count("\n") == 1
     assert list((tmp_path / "runs").iterdir()) == []

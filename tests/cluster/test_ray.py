@@ -1,10 +1,12 @@
 """`--on ray` on a real cluster of three nodes: the bytes of a sweep made here, whatever is lost meanwhile."""
 
+import http.server
 import importlib
 import importlib.util
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,12 +40,13 @@ def global_rng_untouched() -> None:
 
 
 @contextmanager
-def cluster(nodes: int) -> Iterator[Any]:
+def cluster(nodes: int, **settings: Any) -> Iterator[Any]:
     """Nodes of one CPU each beside a head without any, so that nodes can be lost and the head stays."""
     if importlib.util.find_spec("ray") is None:
         pytest.fail("Ray is not installed: make test-ray installs it")
     utils = importlib.import_module("ray.cluster_utils")
-    found = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    head = {"num_cpus": 0, "include_dashboard": False, "_system_config": settings or None}
+    found = utils.Cluster(initialize_head=True, head_node_args=head)
     try:
         found.workers = [found.add_node(num_cpus=1) for _ in range(nodes - 1)]
         found.wait_for_nodes()
@@ -70,6 +73,22 @@ def calm(folder: Path) -> dict[str, bytes]:
     return tree(folder / "calm")
 
 
+@contextmanager
+def mute_server() -> Iterator[int]:
+    """Takes connections, and never says a word: as a head does that hangs."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        yield found.getsockname()[1]
+
+
+@contextmanager
+def web_server() -> Iterator[int]:
+    """Answers, but is no Ray: as the port of the dashboard does."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield found.server_address[1]
+        found.shutdown()
+
+
 def on(found: Any) -> tuple[str, str]:
     return "--on", f"ray:{found.address}"
 
@@ -89,18 +108,18 @@ def test_the_tables_are_those_of_a_sweep_made_here(three: Any, tmp_path: Path):
 @pytest.mark.smoke
 def test_an_address_where_nobody_answers_is_refused_within_ten_seconds(tmp_path: Path):
     source = write_sweep(tmp_path / "short.json", SHORT)
-    with socket.create_server(("127.0.0.1", 0)) as mute:  # takes connections, and never says a word
-        taken = mute.getsockname()[1]
+    with mute_server() as mute, web_server() as web:
         with socket.create_server(("127.0.0.1", 0)) as gone:
             free = gone.getsockname()[1]
-        for address in (f"127.0.0.1:{free}", f"127.0.0.1:{taken}", "nowhere.invalid:6379", "what"):
+        ports = (free, mute, web)
+        for address in (*(f"127.0.0.1:{port}" for port in ports), "nowhere.invalid:6379", "what"):
             began = time.monotonic()
             code, said = call(command(source, tmp_path / "out", "--on", f"ray:{address}"))
             assert code == 2, said
             assert said.count("\n") == 1
             assert address in said
             assert not (tmp_path / "out").exists()
-            assert time.monotonic() - began < 120, "it does not wait for Ray to give up"
+            assert time.monotonic() - began < 60, "it does not wait for Ray, which gives up after minutes"
 
 
 def test_a_node_that_is_removed_loses_nothing_but_time(folder: Path, calm: dict[str, bytes]):
@@ -122,6 +141,26 @@ def test_a_worker_that_is_killed_loses_nothing_but_time(three: Any, folder: Path
     worker = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(worker, signal.SIGKILL)
     code, said = ended(first)
+    assert code == 0, said
+    assert tree(root) == calm
+
+
+def test_without_its_head_a_call_ends_and_the_next_goes_on(three: Any, folder: Path, calm: dict[str, bytes]):
+    root = folder / "head-lost"
+    with cluster(3, gcs_rpc_server_reconnect_timeout_s=1) as found:  # a minute, unless told otherwise
+        first = start(command(folder / "long.json", root, *on(found)), os.environ)
+        wait_for(lambda: checkpoints(root) == 2, "two trainings", first)
+        found.remove_node(found.head_node, allow_graceful=False)
+        code, said = ended(first)
+    assert code == 1, said
+    assert "is lost; what its tasks kept goes on anywhere" in said
+    assert "2 cohorts are left for the next call" in said
+    assert "Traceback" not in said
+    wait_for(lambda: not holders(root), "tasks to end")
+    assert checkpoints(root) == 2
+    endings = {row["ending"] for row in rows(root) if row["kind"] == "cohort"}
+    assert endings == {"interrupted"}, "they were not killed, so a checkpoint is the last thing they wrote"
+    code, said = call(command(folder / "long.json", root, *on(three)))
     assert code == 0, said
     assert tree(root) == calm
 

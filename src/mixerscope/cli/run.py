@@ -88,8 +88,10 @@ def finished_run(
     from mixerscope.cli.progress import following
     from mixerscope.machine import CPU
     from mixerscope.results import run_folder
-    from mixerscope.runs import is_finished, run
-    from mixerscope.store import make_folder
+    from mixerscope.runnable import check_runnable
+    from mixerscope.runs import is_finished, run, run_cohort
+    from mixerscope.signals import refuse_signals
+    from mixerscope.store import locked, make_folder
 
     folder, machine = run_folder(spec, out), machine or CPU
     if folder.sealed and not fresh:
@@ -97,12 +99,15 @@ def finished_run(
         if is_finished(spec, out):
             remarks().print(f"found the finished run {folder.path}, nothing to train", markup=False, soft_wrap=True)
             return run(spec, out, progress=False)
-        remarks().print(f"found {folder.path} trained already", markup=False, soft_wrap=True)
-    else:
-        make_folder(out)  # before anything is said: it may refuse
-        remarks().print(cost(spec, machine), markup=False, soft_wrap=True)
-    with heeded(), following(spec.model.architecture) as progress:
-        return run(spec, out, progress, fresh=fresh, machine=machine, wait=wait)
+    # Whatever may refuse does so before anything is said or made.
+    check_runnable(spec)
+    make_folder(out)
+    with heeded(), locked(out, [folder.path.name], wait, refuse_signals) as locks:
+        trained = folder.sealed and not fresh
+        say = f"found {folder.path} trained already" if trained else cost(spec, machine)
+        remarks().print(say, markup=False, soft_wrap=True)
+        with following(spec.model.architecture) as progress:
+            return run_cohort([spec], out, progress, machine, fresh=fresh, locks=locks)[0]
 
 
 def cost(spec: "RunSpec", machine: "Machine") -> str:

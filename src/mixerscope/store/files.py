@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -97,12 +98,22 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         raise CorruptFile(f"{path} is not JSON lines: {error}") from error
 
 
-def read_bounded(path: Path) -> bytes:
-    """A file that somebody else may have made: one of a size that no run of ours has is not read."""
-    size, most = path.stat().st_size, LARGEST_JSON if path.suffix == ".json" else LARGEST_FILE
-    if size > most:
-        raise CorruptFile(f"{path} has {size / 2**20:,.0f} MiB, where {most / 2**20:,.0f} are the most")
-    return path.read_bytes()
+def read_bounded(path: str | Path) -> bytes:
+    """A file that somebody else may have made: one of a size that no run of ours has is not read, nor what is no file.
+
+    `path` may be text, which those who read ten thousand of them make.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
+    try:
+        found, most = os.fstat(handle), LARGEST_JSON if str(path).endswith(".json") else LARGEST_FILE
+        if not stat.S_ISREG(found.st_mode):
+            raise CorruptFile(f"{path} is no regular file")
+        if found.st_size > most:
+            raise CorruptFile(f"{path} has {found.st_size / 2**20:,.0f} MiB, where {most / 2**20:,.0f} are the most")
+        with open(handle, "rb", buffering=0, closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(handle)
 
 
 def sha256_of(data: bytes) -> str:

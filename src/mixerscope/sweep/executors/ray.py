@@ -27,8 +27,12 @@ from mixerscope.sweep.listening import Listener, SweepOutcome
 from mixerscope.sweep.plan import Plan
 
 KNOCKED = 3.0
-ANSWERS_WITHIN, STARTS_WITHIN = 7.0, 60.0
+ANSWERS_WITHIN, STARTS_WITHIN = 5.0, 60.0
 """Seconds for a cluster that is there, and for one of this machine alone, which Ray starts where there is none."""
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""How every connection to a Ray head begins: HTTP/2, with empty settings."""
+SETTINGS = 4
+"""The kind of frame that it is answered with, in the fourth byte."""
 LOOKED_EVERY = 2.0
 MOST = 1000
 """Tasks: more than a cluster has room for wait in Ray's queue."""
@@ -72,8 +76,13 @@ class Ray(Executor):
                 finally:
                     remove_item(path)  # which ends those who are still at it
                     following.wait_for_others()
+        except UserError:  # the cluster has gone since it was asked: nothing was begun
+            remove_logs(logs)
+            raise
         finally:
             remove_item(path)
+            with suppress(OSError):  # of a root that was made for it, nothing is left then
+                root.rmdir()
         outcome = following.outcome()
         if outcome.left or outcome.failed:
             listener.remark(f"logs of the tasks are in {logs}")
@@ -96,6 +105,9 @@ class Ray(Executor):
             answer = driver.next(0.2)
             refuse_signals()
             if answer is not None and answer["kind"] == "over":
+                if driver.process.wait() != 0:
+                    where = f" at {self.address}" if self.address else ""
+                    following.listener.remark(f"the Ray cluster{where} is lost; what its tasks kept goes on anywhere")
                 return
             if answer is not None and answer["kind"] == "lost":
                 following.listener.remark(f"a task was lost: {answer['reason']}")
@@ -169,6 +181,11 @@ def _knock(address: str) -> None:
     if not colon or not host or not port.isdecimal() or "/" in host:
         raise UserError(f"--on ray:ADDRESS takes the host:port of a Ray head, such as 10.0.0.1:6379, got {address!r}")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCKED).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCKED) as knocking:
+            knocking.settimeout(KNOCKED)
+            knocking.sendall(PREFACE)
+            answer = knocking.recv(9)
     except (OSError, OverflowError) as error:
         raise UserError(f"no Ray cluster answers at {address}: {error}; `ray start --head` starts one") from error
+    if answer[3:4] != bytes([SETTINGS]) and os.environ.get("RAY_USE_TLS") != "1":
+        raise UserError(f"whoever answers at {address} is no Ray head; `ray status` says where one is, and its port")
