@@ -7,6 +7,7 @@ what it was is for `verify` to say. The folder itself is not written to.
 
 import hashlib
 import json
+import multiprocessing
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -19,13 +20,17 @@ from mixerscope.artifacts import StageRecord, Verdicts
 from mixerscope.cache import cache_folder
 from mixerscope.errors import MixerscopeError, UserError
 from mixerscope.results import load_run
-from mixerscope.store import Seal, write_bytes
+from mixerscope.store import RunFolder, Seal, StageFolder, write_bytes
 
 FORMAT = 1
 WORTH_KEEPING = 100
 """Runs: fewer are read in no time."""
+MANY, AT_ONCE, MOST_PROCESSES = 1000, 250, 8
+"""Runs that are worth a process more, runs that one is handed at a time, and how many processes there are at most."""
 YOUNG = 2.0
 """Seconds: a folder that changed so lately may change again without its time telling."""
+JUDGE = "judge"
+"""The stage whose verdicts are shown."""
 Seen = dict[str, int]
 """By name of each stage's folder, and of the run's own, which has none: when it last changed, in nanoseconds."""
 
@@ -49,20 +54,16 @@ def listed_runs(root: Path, damaged: list[str]) -> dict[Path, Listed]:
     """
     if not root.is_dir():
         raise UserError(f"{root} is not a folder; `ls runs --out DIR` looks elsewhere")
-    kept, now, changed = _kept(root), {}, False
+    kept, places = _kept(root), sorted(_sealed(str(root)))
+    now = {place: kept[place] for place in places if place in kept and _seen(place, kept[place][0]) == kept[place][0]}
+    new = _read_all([place for place in places if place not in now])
+    damaged += [entry for entry in new.values() if isinstance(entry, str)]
+    now |= {place: entry for place, entry in new.items() if not isinstance(entry, str)}
     found: dict[str, tuple[Path, Listed]] = {}
-    for place in sorted(_sealed(str(root))):
-        entry = kept.get(place)
-        if entry is None or _seen(place, entry[0]) != entry[0]:
-            changed = True
-            try:
-                entry = _read(place)
-            except MixerscopeError as error:
-                damaged.append(str(error))
-                continue
-        now[place] = entry
-        found.setdefault(entry[1].id, (Path(place), entry[1]))
-    if changed or len(now) < len(kept):
+    for place in places:
+        if place in now:
+            found.setdefault(now[place][1].id, (Path(place), now[place][1]))
+    if new or len(now) < len(kept):
         _keep(root, now)
     if not found and not damaged:
         raise UserError(f"{root} holds no finished runs; `mixerscope run --out {root} ...` makes one")
@@ -81,13 +82,46 @@ def _sealed(folder: str) -> Iterator[str]:
                 yield from _sealed(entry.path)
 
 
+def _read_all(places: list[str]) -> "dict[str, tuple[Seen, Listed] | str]":
+    """By place: what there is, or what is wrong with it. Many are read by all cores: parsing takes the time."""
+    processes = min(MOST_PROCESSES, os.cpu_count() or 1) if len(places) >= MANY else 1
+    if processes == 1:
+        return {place: _found(place) for place in places}
+    # Nothing here has threads, so that a copy of this process can do what this one could.
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        return dict(zip(places, pool.map(_found, places, chunksize=AT_ONCE), strict=True))
+
+
+def _found(place: str) -> tuple[Seen, Listed] | str:
+    try:
+        return _read(place)
+    except MixerscopeError as error:
+        return str(error)
+
+
 def _read(place: str) -> tuple[Seen, Listed]:
     result = load_run(place)
-    stages = [stage.path.name for stage in result.folder.stages()]
+    with os.scandir(place) as entries:
+        stages = sorted(
+            entry.name for entry in entries if entry.is_dir() and os.path.isfile(f"{entry.path}/{Seal.file}")
+        )
     seen = _seen(place, ["", *stages])  # before they are read: what changes meanwhile differs the next time
-    verdicts = result.find(Verdicts)
+    verdicts = _only_verdicts(result.folder, stages) or result.find(Verdicts)
     mechanism = result.reason if verdicts is None else _mechanisms(verdicts)
     return seen, Listed(result.run_id, result.training, result.status.outcome, mechanism)
+
+
+def _only_verdicts(folder: RunFolder, stages: list[str]) -> Verdicts | None:
+    """The verdicts of a run that has every stage once, as most have: nothing is chosen then, and nothing else read."""
+    named = {stage.rpartition("-")[0]: stage for stage in stages}
+    if len(named) < len(stages) or JUDGE not in named:
+        return None
+    judge = StageFolder(folder.path / named[JUDGE])
+    seal = judge.seal()
+    needs = judge.read_sealed(StageRecord, seal).needs
+    if Verdicts.file not in seal.files or any(named.get(need) != f"{need}-{id}" for need, id in needs.items()):
+        return None
+    return judge.read_sealed(Verdicts, seal)
 
 
 def _seen(place: str, folders: Iterable[str]) -> Seen:

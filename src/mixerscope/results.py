@@ -319,6 +319,8 @@ def _fits(stage: StageResult, chosen: Mapping[str, StageResult]) -> bool:
 
 def _one(stages: list[StageResult]) -> StageResult:
     """The one with default settings, else the one that was made last."""
+    if len(stages) == 1:
+        return stages[0]
     usual = [stage for stage in stages if not stage.record.identity["settings"]]
     return max(usual or stages, key=lambda stage: ((stage.folder.path / Seal.file).stat().st_mtime_ns, stage.id))
 

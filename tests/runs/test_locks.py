@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mixerscope.errors import Held, MixerscopeError, UserError
+from mixerscope.errors import CannotWrite, Held, MixerscopeError, UserError
 from mixerscope.machine import CPU
 from mixerscope.results import run_folder
 from mixerscope.runs import is_finished, run, run_cohort
@@ -84,6 +84,54 @@ def test_elsewhere_a_holder_counts_until_it_has_not_been_heard_of_for_minutes(tm
         Locks(tmp_path, ["x"]).take()
     held_by(tmp_path, holder, age=LAPSED_AFTER + 20)
     taken(tmp_path).release()
+
+
+def test_a_process_that_is_there_keeps_its_lock_whatever_the_clock_says(tmp_path):
+    """As after a sleep of the machine, or when its clock is set: no process has touched anything for hours then."""
+    first = taken(tmp_path)
+    os.utime(tmp_path / ".mixerscope/locks/x.lock", (1, 1))
+    with pytest.raises(Held):
+        Locks(tmp_path, ["x"]).take()
+    assert set(holders(tmp_path)) == {"x"}
+    first.check()
+    first.release()
+
+
+def test_a_touch_from_the_future_counts_as_one_of_now(tmp_path, gone, monkeypatch):
+    """As when a clock was set back: a lock is held while somebody touches it, and not until its date has come."""
+    path = held_by(tmp_path, replace(Holder.here(), pid=gone, host="node7"), age=-1e8)
+    with pytest.raises(Held, match="on node7"):
+        Locks(tmp_path, ["x"]).take()
+    assert abs(path.stat().st_mtime - time.time()) < 100
+    monkeypatch.setattr(locks, "LAPSED_AFTER", 0.0)
+    time.sleep(0.01)
+    taken(tmp_path).release()
+
+
+def test_a_process_that_has_ended_and_whose_parent_never_asked_is_gone(tmp_path):
+    """As the children of a container's first process, which is often no init."""
+    program = "import sys, time; sys.stdout.write('x'); sys.stdout.flush(); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.read(1)
+    holder = replace(Holder.here(), pid=process.pid, began=locks._began(process.pid))
+    held_by(tmp_path, holder)
+    assert holder.is_there()
+    process.kill()
+    until = time.monotonic() + 30
+    while not holder.is_gone() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert set(holders(tmp_path)) == set()
+    taken(tmp_path).release()
+    process.communicate()
+
+
+def test_a_folder_that_is_gone_for_good_is_not_waited_for(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here").rmdir()
+    with pytest.raises(CannotWrite, match="cannot write runs: No such file"):
+        Locks(Path("runs"), ["x"]).take()
 
 
 @pytest.mark.parametrize("content", ["", "[", "{}", "[" * 5000, '{"pid": "x"}'])

@@ -1,8 +1,9 @@
 """Who is making which run: a lock file a run in `<root>/.mixerscope/locks`, so that no two processes make the same.
 
 It works on shared file systems too, where `flock` may not: a lock is a hard link, which exactly one process can make,
-and its holder touches it every few seconds. A lock is recovered when its holder's process is gone, which can be seen on
-the same machine, or when it was not touched for minutes by the file system's own clock.
+and its holder touches it every few seconds. On the same machine it can be seen whether its holder's process is there, and
+a lock is recovered when it is gone; clocks say nothing then. A lock from elsewhere is recovered when it was not touched
+for minutes by the file system's own clock.
 """
 
 import json
@@ -24,10 +25,16 @@ from mixerscope.store.checkpoints import WORKSHOP
 TOUCHED_EVERY = 10.0
 LAPSED_AFTER = 180.0
 """Seconds without a touch; caches of network file systems may hide one for a minute."""
+FORGOTTEN = 3600.0
+"""The same for those who only look, whose clock may be another than the file system's."""
 LOOKED_EVERY = 0.5
 """Seconds between two looks while waiting."""
 LARGEST = 4096
 """Bytes of a lock file."""
+ENDED = ("Z", "X")
+"""States of processes that have ended, and of which some number is left until their parent asks: some never do."""
+TRIES = 200
+"""To write into a folder that others remove, as they do with the last of theirs; then it is not they who do."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class Holder:
 
     def is_gone(self) -> bool:
         """Whether its process is known to have ended."""
-        if self.host != platform.node() or self.space != _space():
+        if not self._is_near():
             return False
         try:
             os.kill(self.pid, 0)
@@ -65,6 +72,14 @@ class Holder:
         except OSError:
             return False
         return _began(self.pid) != self.began
+
+    def is_there(self) -> bool:
+        """Whether its process is known to be there still, however long it has not touched its lock: it may have slept,
+        and the clock been set, since then."""
+        return self._is_near() and bool(self.began) and _began(self.pid) == self.began
+
+    def _is_near(self) -> bool:
+        return self.host == platform.node() and self.space == _space()
 
 
 class Locks:
@@ -84,7 +99,7 @@ class Locks:
                 path = self.folder / f"{name}.lock"
                 holder = self._take(path)
                 if holder is not None:
-                    raise Held(name, str(holder), _touched(path))
+                    raise Held(name, str(holder), touched(path))
                 self.taken.append(path)
         except BaseException:
             self.release()
@@ -95,8 +110,11 @@ class Locks:
     def check(self) -> None:
         """Raises if a lock was lost, as after minutes in which this process could not touch it."""
         for path in self.taken:
-            if _read(path) != self.holder:
-                raise MixerscopeError(f"{path.stem} was taken over by another process while this one did not respond")
+            if (holder := _read(path)) == self.holder:
+                continue
+            if holder is None and not path.exists():
+                raise MixerscopeError(f"the lock on {path.stem} is gone: {self.folder.parents[1]} was moved or removed")
+            raise MixerscopeError(f"{path.stem} was taken over by another process while this one did not respond")
 
     def release(self) -> None:
         self.over.set()
@@ -111,12 +129,17 @@ class Locks:
     def _take(self, path: Path) -> "Holder | str | None":
         """Takes one lock; gives who holds it if it cannot be had."""
         own = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+        gone = 0
         while True:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 own.write_text(json.dumps(asdict(self.holder)))
-            except FileNotFoundError:
-                continue  # whoever was the last here has just removed the folder
+            except FileNotFoundError as error:
+                gone += 1  # whoever was the last here has just removed the folder, or all of it is gone
+                if gone == TRIES:
+                    raise CannotWrite(self.folder.parents[1], error) from error
+                time.sleep(0.001)
+                continue
             except (NotADirectoryError, FileExistsError) as error:
                 raise UserError(f"cannot write to {self.folder.parents[1]}: {error.strerror}") from error
             except OSError as error:
@@ -168,11 +191,12 @@ def locked(root: Path, names: Sequence[str], wait: bool, interrupt: Callable[[],
 
 
 def holders(root: Path) -> dict[str, Holder]:
-    """Who is making what below a root, by the names of run folders; without those who are known to be gone."""
+    """Who is making what below a root, by the names of run folders; without those who are gone, or not heard of."""
     found: dict[str, Holder] = {}
+    now = time.time()
     for path in sorted((root / WORKSHOP / "locks").glob("*.lock")):
         holder = _read(path)
-        if holder is not None and not holder.is_gone():
+        if holder is not None and not holder.is_gone() and (holder.is_there() or now - touched(path) < FORGOTTEN):
             found[path.stem] = holder
     return found
 
@@ -182,7 +206,7 @@ def abandoned(root: Path) -> list[Path]:
     folder = root / WORKSHOP / "locks"
     now = time.time()
     found = [path for path in folder.glob("*.lock") if (holder := _read(path)) is not None and holder.is_gone()]
-    return found + [path for path in folder.glob(".*") if now - path.stat().st_mtime > LAPSED_AFTER]
+    return found + [path for path in folder.glob(".*") if now - touched(path, now) > LAPSED_AFTER]
 
 
 def _linked(own: Path, path: Path) -> bool:
@@ -204,20 +228,27 @@ def _linked(own: Path, path: Path) -> bool:
         return True
 
 
-def _touched(path: Path) -> float:
+def touched(path: Path, missing: float = 0.0) -> float:
+    """When a file was last written to, which may have gone meanwhile."""
     with suppress(FileNotFoundError):
         return path.stat().st_mtime
-    return 0.0
+    return missing
 
 
 def _state(path: Path, now: Path) -> tuple[Holder | None, bool] | None:
     """Who holds a lock, if that can be read, and whether it has lapsed; None if nobody does. `now` was just written."""
     try:
         age = now.stat().st_mtime - path.stat().st_mtime
+        if age < -LAPSED_AFTER:  # the clock was set back since; from now on it counts as any other
+            os.utime(path)
     except FileNotFoundError:
         return None
+    except PermissionError:
+        age = 0.0
     holder = _read(path)
-    return holder, age > LAPSED_AFTER or (holder is not None and holder.is_gone())
+    if holder is None:
+        return None, age > LAPSED_AFTER
+    return holder, holder.is_gone() or (age > LAPSED_AFTER and not holder.is_there())
 
 
 def _recover(path: Path, now: Path) -> None:
@@ -262,5 +293,6 @@ def _space() -> str:
 def _began(pid: int) -> str:
     with suppress(OSError, IndexError):
         # The name of a program, in brackets, may hold anything; the 20th field after it is the time of its start.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return "" if fields[0] in ENDED else fields[19]
     return ""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from mixerscope.errors import CorruptFile, UserError
 from mixerscope.store.checkpoints import WORKSHOP, CheckpointFolder
 from mixerscope.store.files import TEMPORARY, read_jsonl
 from mixerscope.store.folder import Seal
-from mixerscope.store.locks import LAPSED_AFTER, Holder, abandoned, holders
+from mixerscope.store.locks import LAPSED_AFTER, Holder, abandoned, holders, touched
 
 TABLE = "sweep.jsonl"
 SUBMITTING = "submitting"
@@ -93,10 +94,8 @@ def leftovers(root: Path) -> dict[Path, str]:
     for path, header in CheckpointFolder(root).headers():
         if not header.get("replaces") and all((root / name / Seal.file).is_file() for name in header["runs"]):
             found[path] = "checkpoint of finished runs"
-    for path in _halves(root):
-        if now - path.stat().st_mtime > LAPSED_AFTER:
-            found[path] = "half of a file"
-    if not holders(root):
+    if not holders(root):  # else one may be of a file that is being written, by a clock that differs from ours
+        found |= {path: "half of a file" for path in _halves(root) if now - touched(path, now) > LAPSED_AFTER}
         found |= _items(root, now)
     return found
 
@@ -105,7 +104,7 @@ def _items(root: Path, now: float) -> dict[Path, str]:
     """Work items that nobody is making, nor will: jobs may be queued for days. Logs go with them."""
     found: dict[Path, str] = {}
     items = root / WORKSHOP / "items"
-    queued = {path.stem for path in items.glob(f"*{QUEUED}") if now - path.stat().st_mtime < FORGOTTEN_AFTER}
+    queued = {path.stem for path in items.glob(f"*{QUEUED}") if now - touched(path) < FORGOTTEN_AFTER}
     for path in (*items.glob("*.json"), *items.glob(f"*{QUEUED}")):
         if path.stem not in queued:
             found[path] = "work item that nobody is making"
@@ -126,5 +125,5 @@ def clear(root: Path, paths: Iterable[Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
     for folder in (*(root / WORKSHOP / "logs").glob("*"), *(root / WORKSHOP).glob("*"), root / WORKSHOP):
-        if folder.is_dir() and not any(folder.iterdir()):
+        with suppress(OSError):  # not empty, or somebody else was quicker
             folder.rmdir()
