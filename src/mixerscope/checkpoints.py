@@ -21,7 +21,7 @@ from mixerscope.stages.looking import Looking
 from mixerscope.store import CheckpointFolder, RunFolder
 from mixerscope.training import Kept, Member
 
-FORMAT = 1
+FORMAT = 2
 
 
 def is_begun(specs: Sequence[RunSpec], root: Path) -> bool:
@@ -94,9 +94,14 @@ class CohortCheckpoint:
             "made_by": _made_by(self.specs[0], self.machine),
             "training": training,
             "looking": looked,
+            "watching": self._watching(),
             "used": self.all_used(),
         }
         self.folder.write(self.path, Checkpoint(header, tensors))
+
+    def _watching(self) -> dict[str, str]:
+        """What watches, with its settings: what others have seen is nothing to go on with."""
+        return {name: self.specs[0].stage_id(name) for name in self.looking.watches}
 
     def _usable(self, path: Path, header: dict[str, Any]) -> Kept | None:
         reason = self._objection(header)
@@ -118,6 +123,10 @@ class CohortCheckpoint:
             theirs = header.get("made_by")
             theirs = theirs if isinstance(theirs, dict) else {}
             return f"it was made with another {' and '.join(k for k in made_by if theirs.get(k) != made_by[k])}"
+        there = header.get("watching")
+        other = [n for n, id in self._watching().items() if not isinstance(there, dict) or there.get(n) != id]
+        if other:
+            return f"it was not watched by this {' and '.join(other)}"
         if header["runs"] == self.names:
             return ""
         if not set(self.names) <= set(header["runs"]) or header["training"]["waiting"]:

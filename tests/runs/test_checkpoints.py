@@ -202,6 +202,25 @@ def test_a_checkpoint_of_another_cohort_is_left_alone(begun, undisturbed, tmp_pa
     assert not file.parents[1].exists()
 
 
+@pytest.mark.parametrize("looks", [7, 2])
+def test_what_watched_with_other_settings_is_not_gone_on_with(begun, tmp_path, tmp_path_factory, capsys, looks: int):
+    """Its points would be of other steps than those that were asked for, beside ones that nobody asked for."""
+    specs = cohort(looks=looks)
+    assert began_anew(specs, tmp_path)
+    assert capsys.readouterr().err.endswith("is not used: it was not watched by this emergence\n")
+    calm = tmp_path_factory.mktemp("calm")
+    run_cohort(specs, calm, machine=RARELY)
+    assert tree(tmp_path) == tree(calm)
+
+
+def test_what_was_watched_is_gone_on_with_by_those_who_do_not_watch(begun, tmp_path, tmp_path_factory):
+    specs = cohort()
+    assert not began_anew(specs, tmp_path)
+    calm = tmp_path_factory.mktemp("calm")
+    run_cohort(specs, calm, machine=RARELY)
+    assert tree(tmp_path) == tree(calm)
+
+
 @pytest.mark.parametrize("damage", ["bit", "half", "empty", "text", "nonsense"])
 def test_a_damaged_checkpoint_is_never_gone_on_from(begun, undisturbed, tmp_path, damage: str):
     specs, file = begun
