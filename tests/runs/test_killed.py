@@ -1,15 +1,18 @@
 """Runs that were killed or stopped: what is finished is kept, the rest is made again, byte for byte."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from mixerscope.artifacts import Weights
-from mixerscope.errors import CorruptFile, UserError
+from mixerscope.errors import CannotWrite, CorruptFile, UserError
 from mixerscope.progress import Cancelled, Stop
 from mixerscope.results import load_run, run_folder
 from mixerscope.runs import is_finished, run, run_cohort
 from mixerscope.store import RunFolder
+from mixerscope.store.upkeep import clear, leftovers
 from tests.runs.folders import contents, refuse
 
 
@@ -93,6 +96,35 @@ def test_a_kill_between_the_seal_and_the_weights_leaves_nothing_behind(finished,
     [result] = run_cohort([finished.spec], tmp_path, keep_weights=False)
     assert "weights.safetensors" not in contents(result.folder)
     assert run(finished.spec, tmp_path, fresh=True, progress=False).model() is not None
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["not done", "done, and the answer lost"])
+def test_a_rename_that_fails_seals_nothing_wrongly_and_the_next_call_goes_on(finished, tmp_path, monkeypatch, done):
+    """As on a network. The first call fails at its first rename, the second at its second, until one ends before."""
+    rename, count, folder = os.replace, 0, run_folder(finished.spec, tmp_path)
+
+    def failing(source: Path, target: Path) -> None:
+        nonlocal count
+        count += 1
+        if count == attempt:
+            if done:
+                rename(source, target)
+            raise OSError(errno.EIO, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", failing)
+    for attempt in range(1, 100):
+        count = 0
+        try:
+            run(finished.spec, tmp_path, progress=False)
+            break
+        except CannotWrite:
+            if folder.sealed:
+                folder.verify()
+    assert attempt > 5
+    clear(tmp_path, leftovers(tmp_path))  # a journal may be left, where a seal was written and this was not known
+    assert contents(folder) == contents(finished.folder)
+    assert not (tmp_path / ".mixerscope").exists()
 
 
 def test_whoever_is_told_may_stop_the_work_and_the_next_call_goes_on(finished, tmp_path):

@@ -10,7 +10,7 @@ from typing import Any
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.store.checkpoints import WORKSHOP, CheckpointFolder
 from mixerscope.store.files import TEMPORARY, read_jsonl
-from mixerscope.store.folder import Seal
+from mixerscope.store.folder import WRITING, Seal
 from mixerscope.store.locks import LAPSED_AFTER, Holder, abandoned, holders, touched
 
 TABLE = "sweep.jsonl"
@@ -86,7 +86,7 @@ def _failed(root: Path, sealed: set[str]) -> dict[str, str]:
 
 
 def leftovers(root: Path) -> dict[Path, str]:
-    """Files that may go, and why: halves of files, checkpoints of finished runs, locks and items of the dead."""
+    """Files that may go, and why: halves and journals, checkpoints of finished runs, locks and items of the dead."""
     if not root.is_dir():
         raise UserError(f"{root} is not a folder")
     now = time.time()
@@ -96,6 +96,7 @@ def leftovers(root: Path) -> dict[Path, str]:
             found[path] = "checkpoint of finished runs"
     if not holders(root):  # else one may be of a file that is being written, by a clock that differs from ours
         found |= {path: "half of a file" for path in _halves(root) if now - touched(path, now) > LAPSED_AFTER}
+        found |= dict.fromkeys(_journals(root), "journal of a folder that is sealed")
         found |= _items(root, now)
     return found
 
@@ -118,6 +119,12 @@ def _halves(root: Path) -> Iterable[Path]:
     """Of run folders, their stages, and checkpoints: where we write."""
     for pattern in ("", "*/", "*/*/", f"{WORKSHOP}/*/"):
         yield from root.glob(f"{pattern}.*{TEMPORARY}*")
+
+
+def _journals(root: Path) -> Iterable[Path]:
+    """Which a kill between the seal and their end left."""
+    for pattern in ("*/", "*/*/"):
+        yield from (path for path in root.glob(f"{pattern}{WRITING}") if path.with_name(Seal.file).is_file())
 
 
 def clear(root: Path, paths: Iterable[Path]) -> None:

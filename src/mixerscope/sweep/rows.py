@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mixerscope.artifacts import Timing
-from mixerscope.errors import CannotWrite
+from mixerscope.errors import MixerscopeError
 from mixerscope.results import load_run, run_folder
 from mixerscope.runs import is_finished
 from mixerscope.sweep.forecast import Running
@@ -47,7 +47,7 @@ def cohort_row(job: Job, running: Running, ending: Ending, reason: str, estimato
 
 def reason_of(error: BaseException) -> str:
     """In a sentence; with its place, where nobody raised it on purpose."""
-    if isinstance(error, CannotWrite):
+    if isinstance(error, MixerscopeError):
         return str(error)
     where = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
