@@ -47,7 +47,7 @@ class Listed:
     """One for each slot where several were corrupted, or why there is none."""
 
 
-def listed_runs(root: Path, damaged: list[str]) -> dict[Path, Listed]:
+def listed_runs(root: Path, damaged: list[str], processes: int = MOST_PROCESSES) -> dict[Path, Listed]:
     """The finished runs at any depth below a folder, by path; a copy of one counts once.
 
     What is wrong with folders that are not what they seem is added to `damaged`.
@@ -56,7 +56,7 @@ def listed_runs(root: Path, damaged: list[str]) -> dict[Path, Listed]:
         raise UserError(f"{root} is not a folder; `ls runs --out DIR` looks elsewhere")
     kept, places = _kept(root), sorted(_sealed(str(root)))
     now = {place: kept[place] for place in places if place in kept and _seen(place, kept[place][0]) == kept[place][0]}
-    new = _read_all([place for place in places if place not in now])
+    new = _read_all([place for place in places if place not in now], processes)
     damaged += [entry for entry in new.values() if isinstance(entry, str)]
     now |= {place: entry for place, entry in new.items() if not isinstance(entry, str)}
     found: dict[str, tuple[Path, Listed]] = {}
@@ -68,6 +68,13 @@ def listed_runs(root: Path, damaged: list[str]) -> dict[Path, Listed]:
     if not found and not damaged:
         raise UserError(f"{root} holds no finished runs; `mixerscope run --out {root} ...` makes one")
     return dict(found.values())
+
+
+def keep_listing(root: Path, runs: int) -> None:
+    """Reads what was written since the last look, so that the next one need not; for those who just saw many runs."""
+    if runs >= WORTH_KEEPING:
+        with suppress(MixerscopeError):
+            listed_runs(root, [], processes=1)  # others may have threads
 
 
 def _sealed(folder: str) -> Iterator[str]:
@@ -82,12 +89,12 @@ def _sealed(folder: str) -> Iterator[str]:
                 yield from _sealed(entry.path)
 
 
-def _read_all(places: list[str]) -> "dict[str, tuple[Seen, Listed] | str]":
+def _read_all(places: list[str], processes: int) -> "dict[str, tuple[Seen, Listed] | str]":
     """By place: what there is, or what is wrong with it. Many are read by all cores: parsing takes the time."""
-    processes = min(MOST_PROCESSES, os.cpu_count() or 1) if len(places) >= MANY else 1
+    processes = min(processes, os.cpu_count() or 1) if len(places) >= MANY else 1
     if processes == 1:
         return {place: _found(place) for place in places}
-    # Nothing here has threads, so that a copy of this process can do what this one could.
+    # `ls` has no threads and no torch, so that a copy of its process is made at once and can do what it could.
     with multiprocessing.get_context("fork").Pool(processes) as pool:
         return dict(zip(places, pool.map(_found, places, chunksize=AT_ONCE), strict=True))
 
@@ -101,10 +108,7 @@ def _found(place: str) -> tuple[Seen, Listed] | str:
 
 def _read(place: str) -> tuple[Seen, Listed]:
     result = load_run(place)
-    with os.scandir(place) as entries:
-        stages = sorted(
-            entry.name for entry in entries if entry.is_dir() and os.path.isfile(f"{entry.path}/{Seal.file}")
-        )
+    stages = [stage.path.name for stage in result.folder.stages()]
     seen = _seen(place, ["", *stages])  # before they are read: what changes meanwhile differs the next time
     verdicts = _only_verdicts(result.folder, stages) or result.find(Verdicts)
     mechanism = result.reason if verdicts is None else _mechanisms(verdicts)

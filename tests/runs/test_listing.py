@@ -80,3 +80,32 @@ def test_runs_that_are_gone_are_forgotten(root):
     run.rename(root.parent / run.name)
     with pytest.raises(UserError, match="holds no finished runs"):
         listed_runs(root, [])
+
+
+def test_many_are_read_by_several_processes_and_give_the_same(root, monkeypatch):
+    folder = next(root.iterdir())
+    shutil.copytree(folder, root / "more" / folder.name)
+    (root / "more" / "attention-0123456789ab").mkdir()
+    (root / "more" / "attention-0123456789ab" / "seal.json").write_text("{}")
+    alone, named = [], []
+    first = listed_runs(root, alone)
+    shutil.rmtree(root.parent / "cache")
+    monkeypatch.setattr(listing, "MANY", 1)
+    assert listed_runs(root, named, processes=2) == first
+    assert alone == named != []
+
+
+def test_what_is_read_of_a_run_with_every_stage_once_is_what_is_chosen_of_any(root, monkeypatch):
+    first = listed_runs(root, [])
+    shutil.rmtree(root.parent / "cache")
+    monkeypatch.setattr(listing, "_only_verdicts", lambda folder, stages: None)
+    assert listed_runs(root, []) == first
+    assert [run.mechanism for run in first.values()] != [""]
+
+
+def test_a_sweep_of_many_keeps_its_listing(root, kept, monkeypatch):
+    listing.keep_listing(root, 0)
+    assert not kept.exists()
+    listing.keep_listing(root, 1)
+    monkeypatch.setattr(listing, "_read", unread)
+    assert len(listed_runs(root, [])) == 1

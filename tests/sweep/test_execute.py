@@ -160,7 +160,7 @@ def test_stages_that_are_missing_are_made_without_training(sweep_file, tmp_path,
 def test_seconds_of_a_cohort_add_up_and_are_those_of_its_runs(sweep_file, tmp_path):
     specs = load_runs(str(sweep_file({"seed": [0, 1]})))
     [row] = carry_out(specs, tmp_path).cohorts
-    timing = Timing.from_bytes((runs.run_folder(specs[-1], tmp_path).path / "timing.json").read_bytes())
+    timing = Timing.from_bytes((runs.run_folder(specs[0], tmp_path).path / "timing.json").read_bytes())
     assert row.build_s == timing.build_seconds
     assert row.train_s == pytest.approx(timing.seconds - timing.build_seconds, rel=0.01)
     assert row.steps_per_s == timing.steps_per_second

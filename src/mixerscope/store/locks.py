@@ -1,9 +1,9 @@
 """Who is making which run: a lock file a run in `<root>/.mixerscope/locks`, so that no two processes make the same.
 
 It works on shared file systems too, where `flock` may not: a lock is a hard link, which exactly one process can make,
-and its holder touches it every few seconds. On the same machine it can be seen whether its holder's process is there, and
-a lock is recovered when it is gone; clocks say nothing then. A lock from elsewhere is recovered when it was not touched
-for minutes by the file system's own clock.
+and its holder touches it every few seconds. On the same machine it can be seen whether its holder's process is there,
+and a lock is recovered when it is gone; clocks say nothing then. A lock from elsewhere is recovered when it was not
+touched for minutes by the file system's own clock.
 """
 
 import json

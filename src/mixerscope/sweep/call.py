@@ -126,6 +126,7 @@ def carry_out(
     """
     from mixerscope.analysis import false_names
     from mixerscope.artifacts import Verdicts
+    from mixerscope.listing import keep_listing
     from mixerscope.machine import Machine
     from mixerscope.spec.reading import typed_settings, use_all
     from mixerscope.sweep.best import best_lines, best_runs, finished_runs
@@ -176,6 +177,7 @@ def carry_out(
     verdicts = [verdict for own in judged.values() for verdict in own]
     naming = [false_names(verdicts).sentence()] if verdicts else []
     seconds = outcome_lines(outcome, read_rows(call.out))
+    keep_listing(call.out, len(found))
     _print([*best_lines(best), *together, *naming, *plan.damaged.values(), *seconds])
     if call.pack is not None and found:
         from mixerscope.packs import write_pack

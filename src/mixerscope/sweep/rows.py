@@ -56,5 +56,6 @@ def reason_of(error: BaseException) -> str:
 def _timed(folders: Sequence[Path]) -> tuple[float, float, float | None]:
     """Seconds to build and to train, and steps a second, of a cohort that was trained in one stack or in several."""
     timings = [Timing.from_bytes((folder / Timing.file).read_bytes()) for folder in folders]
-    stacks = {timing.build_seconds: timing.seconds for timing in timings}  # members of a stack were built at once
+    # Members of a stack were built at once; the first of each speaks for it.
+    stacks = {timing.build_seconds: timing.seconds for timing in reversed(timings)}
     return sum(stacks), sum(stacks.values()) - sum(stacks), timings[0].steps_per_second
