@@ -1,5 +1,6 @@
 """A run that leaves the house: what is in the folder, and that it comes back."""
 
+import inspect
 import json
 import re
 import subprocess
@@ -33,6 +34,7 @@ def test_it_loads_back_with_the_same_logits(made: Path, tmp_path: Path):
         "config.json",
         "evidence.pack",
         "model.safetensors",
+        "modeling.py",
     ]
     tokens = torch.tensor([[0, 1, 2, 3], [3, 2, 1, 0]])
     assert torch.equal(ms.load_export(folder)(tokens), run.model()(tokens))
@@ -40,17 +42,28 @@ def test_it_loads_back_with_the_same_logits(made: Path, tmp_path: Path):
     assert load_run(tmp_path / "again" / run.folder.path.name).verdicts == run.verdicts
 
 
-def test_the_five_lines_of_the_card_run(made: Path, tmp_path: Path):
+def test_the_five_lines_of_the_card_run_in_plain_pytorch(made: Path, tmp_path: Path):
     run = recall_run(made)
     folder = ms.export_run(run, tmp_path / "hub")
     [code] = re.findall(r"^```python\n(.*?)^```", (folder / "README.md").read_text(), re.M | re.S)
     assert len(code.splitlines()) == 5
     tokens = [[0, 1, 2, 3]]
+    alone = "import sys\nsys.path.insert(0, '.')\nsys.modules['mixerscope'] = None  # as if it were not installed"
     say = f"import torch\nprint(model(torch.tensor({tokens})).tolist())"
-    ran = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{say}"], check=True, cwd=folder, capture_output=True, text=True
-    )
+    words = [sys.executable, "-I", "-W", "error", "-c", f"{alone}\n{code}\n{say}"]
+    ran = subprocess.run(words, check=True, cwd=folder, capture_output=True, text=True)
     assert torch.equal(torch.tensor(json.loads(ran.stdout)), run.model()(torch.tensor(tokens)))
+
+
+def test_a_model_whose_source_is_gone_is_exported_with_the_reason(made: Path, tmp_path: Path, monkeypatch):
+    run = recall_run(made)
+    monkeypatch.setattr(inspect, "getsource", lambda _: (_ for _ in ()).throw(OSError("gone")))
+    folder = ms.export_run(run, tmp_path / "hub")
+    assert not (folder / "modeling.py").exists()
+    card = (folder / "README.md").read_text()
+    assert "the source of mixerscope.mixers.mamba is not at hand" in card
+    assert 'ms.load_export(".")' in card
+    assert isinstance(ms.load_export(folder), torch.nn.Module)
 
 
 def test_the_card_says_what_was_found_and_its_metadata_can_be_read(made: Path, tmp_path: Path):
@@ -71,7 +84,7 @@ def test_the_card_says_what_was_found_and_its_metadata_can_be_read(made: Path, t
 
 
 def test_a_tracked_state_and_a_diverged_run_have_cards_too(made: Path):
-    cards = {run.training["task"]["name"] + run.status.outcome: model_card(run) for run in load_runs(made)}
+    cards = {run.training["task"]["name"] + run.status.outcome: model_card(run, "") for run in load_runs(made)}
     diverged = next(text for name, text in cards.items() if name.endswith("diverged"))
     assert "No verdict: training diverged" in diverged
     assert "results: []" in diverged
@@ -89,7 +102,7 @@ def test_words_of_others_cannot_break_the_card(made: Path):
     found = Verdicts((replace(verdict, mechanism=evil, reason=evil, slot=evil, tests=(test,)),))
     (judged.path / Verdicts.file).write_bytes(found.to_bytes())
     judged.close(run.stages["judge"].record.identity, judged.seal().files)
-    text = model_card(load_run(run.folder.path))
+    text = model_card(load_run(run.folder.path), "")
     assert "alert(1)" in text
     assert "<script>" not in text
     assert ModelCard(text).data.library_name == "mixerscope"

@@ -16,12 +16,13 @@ BOUNDED = ("accuracy", "likelihood")
 """Scores between 0 and 1, which mean something without knowing the model's logits."""
 
 
-def model_card(result: RunResult) -> str:
-    """The card of a run, as Markdown with the metadata that the Hugging Face Hub reads."""
+def model_card(result: RunResult, why_not_plain: str) -> str:
+    """The card of a run, as Markdown with the metadata that the Hugging Face Hub reads; with the reason why
+    no code lies beside it that runs without ours, if none does."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=True)
     environment.filters |= {"json": _json, "line": _line, "cell": _cell}
     template = files("mixerscope.export").joinpath("templates/card.md.j2").read_text(encoding="utf-8")
-    return environment.from_string(template).render(**_facts(result))
+    return environment.from_string(template).render(**_facts(result), why_not_plain=why_not_plain)
 
 
 def _facts(result: RunResult) -> dict[str, Any]:

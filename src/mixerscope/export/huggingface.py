@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mixerscope.artifacts import Weights
-from mixerscope.errors import CannotWrite, CorruptFile, UserError
+from mixerscope.errors import CannotWrite, CorruptFile, MixerscopeError, UserError
 from mixerscope.export.card import model_card
 from mixerscope.packs import write_pack
 from mixerscope.results import RunResult, load_run
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from mixerscope.model import Model
 
 CARD, CONFIG, WEIGHTS, EVIDENCE = "README.md", "config.json", "model.safetensors", "evidence.pack"
+CODE = "modeling.py"
 MODEL_TYPE = "mixerscope"
 
 
 def export_run(run: RunResult | str | Path, to: str | Path) -> Path:
     """Writes a finished run as a folder for the Hugging Face Hub: `README.md` with the verdict and its proof,
-    `config.json`, `model.safetensors`, and `evidence.pack` to judge it again. The folder must not be there yet."""
+    `config.json`, `model.safetensors`, `modeling.py` that builds the model with torch alone, and `evidence.pack` to
+    judge it again. The folder must not be there yet. Where the model's code cannot be copied, the card says why."""
     result = run if isinstance(run, RunResult) else load_run(run)
     target = Path(to)
     refuse_taken(target)
@@ -33,8 +35,9 @@ def export_run(run: RunResult | str | Path, to: str | Path) -> Path:
             f"{result.folder.path} was made without keeping the weights, so there is no model to export; "
             f"`sweep --keep-weights` keeps them"
         )
-    config = json.dumps(_config(result), indent=2, ensure_ascii=False) + "\n"
-    card = model_card(result)
+    code, settings, why_not = _plain(result)
+    config = json.dumps({**_config(result), **settings}, indent=2, ensure_ascii=False) + "\n"
+    card = model_card(result, why_not)
     weights = result.folder.read(Weights).to_bytes()
     try:
         beside = Path(tempfile.mkdtemp(dir=target.absolute().parent, prefix=f".{target.name}-"))
@@ -44,6 +47,8 @@ def export_run(run: RunResult | str | Path, to: str | Path) -> Path:
         (beside / CONFIG).write_text(config, encoding="utf-8")
         (beside / CARD).write_text(card, encoding="utf-8")
         (beside / WEIGHTS).write_bytes(weights)
+        if code:
+            (beside / CODE).write_text(code, encoding="utf-8")
         write_pack(beside / EVIDENCE, [result])
         beside.chmod(0o755)  # a temporary folder is its owner's alone
         os.rename(beside, target)
@@ -52,6 +57,17 @@ def export_run(run: RunResult | str | Path, to: str | Path) -> Path:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return target
+
+
+def _plain(result: RunResult) -> tuple[str, dict[str, Any], str]:
+    """The model's code as one file and the settings that it reads, or why there is none."""
+    from mixerscope.export.plain import plain_settings, plain_source
+
+    try:
+        model = result.model()
+        return plain_source(model, result.run_id), {"model": plain_settings(model)}, ""
+    except MixerscopeError as error:
+        return "", {}, str(error)
 
 
 def refuse_taken(target: Path) -> None:

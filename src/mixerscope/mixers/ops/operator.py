@@ -16,6 +16,9 @@ from torch import Tensor
 
 from mixerscope.mixers.ops.stacked import fold_stack
 
+NAMESPACE = "mixerscope"
+"""Of the operators' names, which all of torch sees."""
+
 
 def stacked_operator(
     name: str,
@@ -40,8 +43,8 @@ def stacked_operator(
     first, or where `stack_at` says. Neither pass may return a view.
     """
     in_torch = re.sub(r"\W", "_", name)
-    operator = torch.library.custom_op(f"mixerscope::{in_torch}", forward, mutates_args=())
-    gradient = torch.library.custom_op(f"mixerscope::{in_torch}_backward", backward, mutates_args=())
+    operator = torch.library.custom_op(f"{NAMESPACE}::{in_torch}", forward, mutates_args=())
+    gradient = torch.library.custom_op(f"{NAMESPACE}::{in_torch}_backward", backward, mutates_args=())
     arguments = inspect.signature(forward).parameters
     names = list(arguments)
     wanted = list(inspect.signature(backward).parameters)[differentiable:]
