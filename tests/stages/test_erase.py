@@ -6,13 +6,13 @@ import torch
 from mixerscope.artifacts import Erasures
 from mixerscope.errors import UserError
 from mixerscope.interventions.members import Members
-from mixerscope.interventions.tagging import right_answers, run_on
+from mixerscope.interventions.tagging import right_answers, right_with_each, run_on
 from mixerscope.planted.automata import EVERY_STATE
 from mixerscope.probing.erasure import Eraser
 from mixerscope.sites import edit
 from mixerscope.spec import RunSpec
 from mixerscope.stages import Done, Impossible
-from mixerscope.stages.erase import _erase
+from mixerscope.stages.erase_counting import without
 from mixerscope.stages.erase_recurrence import METHOD
 from mixerscope.tasks import Parity
 from tests.stages.states import fresh, run_stage, spec_of
@@ -93,13 +93,18 @@ def test_erasing_nothing_changes_no_bit():
     nothing = Eraser(mean, torch.zeros(2, 8, 8), torch.zeros(2))
 
     def program(model, tokens, targets, *own):
-        taps = {"blocks.0.resid_post": lambda x: _erase(x, *own)} if own else {}
+        taps = {"blocks.0.resid_post": lambda x: without(x[None], *own)[0]} if own else {}
         with edit(model, taps):
             return model(tokens)
 
     plain = run_on(members, batch, program)
-    assert torch.equal(plain, run_on(members, batch, program, nothing.mean, nothing.matrix))
-    assert right_answers(members, batch).shape == (2, 20, 9)
+    # As one edit of several.
+    assert torch.equal(plain, run_on(members, batch, program, nothing.matrix[:, None], nothing.mean[:, None]))
+    right = right_answers(members, batch)
+    assert right.shape == (2, 20, 9)
+    each = nothing.matrix[:, None].expand(-1, 3, -1, -1), mean[:, None].expand(-1, 3, -1, -1)
+    counted = right_with_each(members, batch, "blocks.0.resid_post", without, *each)
+    assert torch.equal(counted, right.sum(1)[:, None].expand(-1, 3, -1))
 
 
 def test_a_model_that_knows_nothing_has_nothing_to_lose():
@@ -107,7 +112,8 @@ def test_a_model_that_knows_nothing_has_nothing_to_lose():
     found = found_of(fresh(spec), spec)
     assert all(damage is None for one in found.erased for damage in one.damage)
     assert {one.method for one in found.erased} == {
-        *("single direction", "leace", "iterated projection", "irrelevant label", "head", METHOD)
+        *("single direction", "leace", "iterated projection", "irrelevant label", "head", METHOD),
+        "irrelevant label, every step",
     }
     assert not any(found.speaks(one) for one in found.erased if one.residual > found.chance + 0.02)
     assert {one.edit for one in found.ablated} == {"zero", "mean", "resample"}
@@ -115,6 +121,66 @@ def test_a_model_that_knows_nothing_has_nothing_to_lose():
     leace = next(one for one in found.erased if one.method == "leace")
     assert len(leace.random_rank) == len(leace.random_variance) == SMALL["draws"]
     assert 0 <= leace.percentile <= 1
+    assert leace.random_longer == ((),), "of longer documents it knows nothing either"
+    assert not found.refitted
+    assert all(len(one.turned) == 5 and 0 <= one.percentile <= 1 for one in found.ablated)
+    assert found.tolerance == 0.02
+    assert found.judged == pytest.approx(0.2 * 4 * SMALL["documents"], abs=8)
+
+
+def test_several_edits_at_once_are_each_of_them_alone():
+    spec = spec_of({}, Parity(length=8), "gru", width=8)
+    members = Members([fresh(spec, seed) for seed in (0, 1)])
+    batch = spec.task.sample(70, torch.Generator().manual_seed(0))
+    scale = 1 + torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(1))
+    together = right_with_each(members, batch, "blocks.0.mixer_out", lambda x, by: x * by[:, None, None], scale)
+    for number in range(5):
+        alone = right_answers(members, batch, {"blocks.0.mixer_out": lambda x, by: x * by}, scale[:, number])
+        assert torch.equal(together[:, number], alone.sum(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "expected"),
+    [
+        # The stream at one position is read there and nowhere else, but by a scan, whose blocks read earlier positions.
+        ("recurrence", "blocks.1.resid_pre", (1.0, 0.0)),
+        ("recomputation", "blocks.1.resid_pre", (1.0, 0.0)),
+        ("scan", "blocks.2.resid_pre", (1.0, 0.18)),
+        # A state that is gone after one step is missed by all that follow, and was read before it went.
+        ("recurrence", "blocks.0.mixer.state", (0.0, 1.0)),
+        ("recomputation beside an idle recurrence", "blocks.0.mixer.state", (0.0, 0.0)),
+    ],
+)
+def test_erased_once_the_answer_there_and_later_ones_miss_what_they_read(name, place, expected):
+    task = Parity(length=8)
+    model = next(one for one in EVERY_STATE if one.name == name).build(task, 0)
+    settings = {"erase": {**SMALL, "documents": 240, "times": [1], "turns": 0, "refit": False}}
+    found = found_of(model, RunSpec(task=task, model=model.spec, stages=settings))
+    assert found.position == 4
+    one = next(one for one in found.once if one.site == place and one.method in ("leace", "class means"))
+    assert one.before > 0.95
+    assert one.damage_now == pytest.approx(expected[0], abs=0.15)
+    # A state between two states may be taken for the wrong one more often than not.
+    assert min(one.damage_later, 1.0) == pytest.approx(expected[1], abs=0.15)
+    drawn = SMALL["draws"] if one.method == "leace" else 0
+    assert len(one.random_now) == len(one.random_later) == drawn
+
+
+def test_erasures_are_found_again_in_longer_documents_where_the_model_knows_them():
+    task = Parity(length=8)
+    model = EVERY_STATE[0].build(task, 0)
+    found = found_of(model, RunSpec(task=task, model=model.spec, stages={"erase": SMALL}))
+    assert found.clean == (1.0, 1.0)
+    assert {one.length for one in found.refitted} == {16}
+    assert {one.method for one in found.refitted} == {"leace", "iterated projection"}
+    for one in found.refitted:
+        if one.before == 1.0:
+            assert one.cosines[0] == pytest.approx(1, abs=0.05), "a recurrence has one code for all positions"
+        if one.method == "leace":
+            assert one.damage == pytest.approx(1, abs=0.1)
+    for one in found.erased:
+        if one.method in ("leace", "iterated projection"):
+            assert len(one.random_longer[0]) == SMALL["draws"]
 
 
 @pytest.mark.parametrize("stage", ["probes", "erase"])

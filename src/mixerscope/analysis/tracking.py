@@ -9,8 +9,8 @@ from mixerscope.spec import Spec
 IN_STREAM, IN_STATE = "stream", "state"
 MET_BEFORE = "later, as held earlier"
 """Right answers, beyond guessing, from the nearest of what is held early in a document."""
-WHOLE = ("leace", "iterated projection")
-"""Erasures that are to take all of a label."""
+WHOLE = ("leace", "iterated projection", "class means, every step")
+"""Erasures that are to take all of a label; others are controls of theirs."""
 HELD: tuple[StateName, ...] = ("carried", "length-specific")
 """Verdicts by which the state is held somewhere."""
 
@@ -81,7 +81,8 @@ def _erased(erasures: Erasures, inside: bool) -> Erased | None:
         for one in erasures.erased
         if erasures.speaks(one)
         and one.damage[0] is not None
-        and (_inside(one) if inside else one.method in WHOLE and one.site != last)
+        and one.method in WHOLE
+        and (_inside(one) if inside else not _inside(one) and one.site != last)
     ]
     return max(known, key=lambda one: one.damage[0] or 0.0, default=None)
 

@@ -5,7 +5,7 @@
 
 from mixerscope.artifacts.base import Artifact, Frames, JsonArtifact, Readable, tables_of
 from mixerscope.artifacts.emergence import Emergence, EmergencePoint
-from mixerscope.artifacts.erasures import Ablated, Erased, Erasures
+from mixerscope.artifacts.erasures import MOST_LEFT, Ablated, Erased, ErasedOnce, Erasures, Refitted
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.artifacts.interchanges import Earlier, Interchanged, Interchanges
 from mixerscope.artifacts.lengths import AtLength, Lengths
@@ -18,6 +18,7 @@ from mixerscope.artifacts.training import Curve, Evaluation, Provenance, Record,
 from mixerscope.artifacts.verdicts import Boundary, RouteMove, Verdict, Verdicts
 
 __all__ = [
+    "MOST_LEFT",
     "Ablated",
     "Artifact",
     "AtLength",
@@ -28,6 +29,7 @@ __all__ = [
     "Emergence",
     "EmergencePoint",
     "Erased",
+    "ErasedOnce",
     "Erasures",
     "Estimate",
     "Evaluation",
@@ -43,6 +45,7 @@ __all__ = [
     "Provenance",
     "Readable",
     "Record",
+    "Refitted",
     "RouteMove",
     "Scores",
     "SelfTest",

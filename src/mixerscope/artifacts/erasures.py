@@ -18,7 +18,7 @@ class Erased:
     site: str
     method: str
     """`single direction`, `leace`, `iterated projection`, `irrelevant label`, `head`; in a recurrence `class means,
-    every step`."""
+    every step`, and the same of the irrelevant label."""
     rank: int
     variance: float | None
     """Share of the vectors' variance that it takes away; not worked out inside recurrences."""
@@ -34,12 +34,64 @@ class Erased:
     """Accuracies, at the training length, after erasing random subspaces of the same rank."""
     random_variance: tuple[float, ...] = ()
     """The same of random subspaces that take the same variance."""
+    random_longer: tuple[tuple[float, ...], ...] = ()
+    """The same of these in longer documents, for each of the longer lengths."""
 
     @property
     def percentile(self) -> float | None:
         """Share of the random subspaces of the same variance after which more was left."""
         drawn = self.random_variance
         return sum(value > self.accuracy[0] for value in drawn) / len(drawn) if drawn else None
+
+
+@dataclass(frozen=True)
+class ErasedOnce:
+    """One erasure at one site and one position, the answer there and the ones behind it apart. A recurrent state is
+    erased after the step there, so that answers behind it alone can miss it; what probes read is of all positions then.
+    """
+
+    site: str
+    method: str
+    rank: int
+    chance: float
+    """Balanced accuracy of a probe that reads nothing, at this position."""
+    before: float
+    """The same of one without the erasure."""
+    residual: float
+    """The same of a fresh probe after it."""
+    now: float
+    """Accuracy of the answer there, after the erasure."""
+    later: float
+    """Of the answers behind it."""
+    damage_now: float | None
+    damage_later: float | None
+    random_now: tuple[float, ...] = ()
+    """Accuracies after erasing random subspaces that take the same variance there."""
+    random_later: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Refitted:
+    """One erasure found in longer documents, where the model still knows enough, beside the one that was found at the
+    training length."""
+
+    site: str
+    method: str
+    length: int
+    rank: int
+    chance: float
+    """Balanced accuracy of a probe that reads nothing, in these documents."""
+    before: float
+    """The same of one without an erasure."""
+    residual: float
+    """The same of a fresh probe after the erasure that was found here."""
+    kept_residual: float
+    """The same after the erasure that was found at the training length."""
+    accuracy: float
+    """Of the answers, after the erasure that was found here."""
+    damage: float | None
+    cosines: tuple[float, ...]
+    """Of the principal angles between what probes read here and at the training length, largest first."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +103,13 @@ class Ablated:
     """`zero`, `mean`, `resample`."""
     accuracy: float
     damage: float | None
+    turned: tuple[float, ...] = ()
+    """Accuracies after changes of the same size everywhere, turned into random directions."""
+
+    @property
+    def percentile(self) -> float | None:
+        """Share of the turned changes after which more was left."""
+        return sum(value > self.accuracy for value in self.turned) / len(self.turned) if self.turned else None
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,11 +127,20 @@ class Erasures(Frames, JsonArtifact):
     """Balanced accuracy of a probe that reads nothing."""
     erased: tuple[Erased, ...]
     ablated: tuple[Ablated, ...]
+    tolerance: float = MOST_LEFT
+    """Above chance: a residual up to there is chance, and iterated projection ends there."""
+    judged: int | None = None
+    """Vectors by which probes were judged."""
+    position: int | None = None
+    """Of what is erased once."""
+    once: tuple[ErasedOnce, ...] = ()
+    refitted: tuple[Refitted, ...] = ()
 
-    def speaks(self, one: Erased) -> bool:
+    def speaks(self, one: Erased | ErasedOnce | Refitted) -> bool:
         """Whether the damage says something about the label: it could be read before, and a fresh probe reads nothing
         after."""
-        return one.before > self.chance + LEAST_READ and one.residual <= self.chance + MOST_LEFT
+        chance = self.chance if isinstance(one, Erased) else one.chance
+        return one.before > chance + LEAST_READ and one.residual <= chance + self.tolerance
 
     def sentence(self) -> str:
         """One line for people."""
@@ -89,4 +157,8 @@ class Erasures(Frames, JsonArtifact):
                 yield {**shared, "length": length, "accuracy": accuracy, "damage": damage}
 
     def more_tables(self) -> dict[str, Iterator[dict[str, Any]]]:
-        return {"ablations": (dict(vars(one)) for one in self.ablated)}
+        return {
+            "ablations": (dict(vars(one)) for one in self.ablated),
+            "erased_once": ({**vars(one), "speaks": self.speaks(one)} for one in self.once),
+            "refitted": ({**vars(one), "speaks": self.speaks(one)} for one in self.refitted),
+        }

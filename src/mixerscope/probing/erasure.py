@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mixerscope.probing.ridge import Moments, Parts, axes_of, fit_probes
+from mixerscope.probing.ridge import Moments, Parts, Probe, axes_of, fit_probes
 
 SMALLEST_CORRELATION = 0.01
 """Between whitened vectors and a label: directions below it are left alone."""
-CHANCE_MARGIN = 0.02
-"""A residual this close to chance is chance."""
 LARGEST_RANK = 0.25
 """Share of the dimensions that iterated projection may take."""
 
@@ -53,9 +51,9 @@ def projection(mean: Tensor, basis: Tensor) -> Eraser:
     return Eraser(mean, basis @ basis.mT, rank)
 
 
-def single_direction(found: Moments, label: Tensor, parts: Parts) -> Eraser:
+def single_direction(found: Moments, probe: Probe) -> Eraser:
     """The one direction a probe weighs most: the test of necessity that a refit shows to miss most of the label."""
-    return projection(found.mean, fit_probes(found, {"": label}, parts)[""].directions()[..., :1])
+    return projection(found.mean, probe.directions()[..., :1])
 
 
 def leace(found: Moments, label: Tensor, parts: Parts) -> Eraser:
@@ -77,15 +75,15 @@ def leace(found: Moments, label: Tensor, parts: Parts) -> Eraser:
     return Eraser(found.mean, whiten @ left @ left.mT @ unwhiten, (sizes > SMALLEST_CORRELATION).sum(-1))
 
 
-def iterated_projection(found: Moments, label: Tensor, parts: Parts) -> Eraser:
+def iterated_projection(found: Moments, label: Tensor, parts: Parts, tolerance: float) -> Eraser:
     """Iterative null-space projection (Ravfogel et al. 2020): fit, take the probe's directions out, fit again, until
-    nothing is read or a quarter of the dimensions is gone."""
+    what is read is within a tolerance of chance or a quarter of the dimensions is gone."""
     models, width, _ = found.gram.shape
     basis = found.gram.new_zeros(models, width, 0)
     eraser, chance = projection(found.mean, basis), chance_of(label[parts.judge])
     while basis.shape[-1] < max(1, int(LARGEST_RANK * width)):
         probe = fit_probes(eraser.left(found), {"": label}, parts)[""]
-        going = probe.accuracy > chance + CHANCE_MARGIN
+        going = probe.accuracy > chance + tolerance
         if not bool(going.any()):
             break
         read = probe.directions()
@@ -95,14 +93,34 @@ def iterated_projection(found: Moments, label: Tensor, parts: Parts) -> Eraser:
     return eraser
 
 
-def random_subspace(like: Eraser, rng: torch.Generator) -> Eraser:
-    """A uniformly random subspace of the same rank."""
-    return projection(like.mean, _within(like, None, like.rank, rng))
+@dataclass(frozen=True)
+class RandomSubspaces:
+    """Maps [k, n, d, d] that take random subspaces out, as large as those of an eraser: what any erasure would do."""
+
+    rank: Tensor
+    """Of the same rank, uniformly random."""
+    variance: Tensor
+    """Of the same rank, and they take about the same variance away: drawn among the leading axes, as many of them as
+    make the average right."""
+
+    @staticmethod
+    def like(eraser: Eraser, found: Moments, draws: int, rng: torch.Generator) -> "RandomSubspaces":
+        models, width, _ = eraser.matrix.shape
+        most = max(1, int(eraser.rank.max()))
+        drawn = torch.randn(models, draws, width, most, generator=rng, dtype=torch.float64).to(eraser.matrix.device)
+        wanted = torch.arange(most, device=drawn.device) < eraser.rank[:, None, None, None]
+        inside = _leading(eraser, found)[:, None]
+
+        def maps(columns: Tensor) -> Tensor:
+            basis = axes_of(columns)[0] * wanted
+            return basis @ basis.mT
+
+        return RandomSubspaces(maps(drawn), maps(inside @ drawn))
 
 
-def random_variance(like: Eraser, found: Moments, rng: torch.Generator) -> Eraser:
-    """A random subspace of the same rank that takes about the same variance away: drawn among the leading axes, as many
-    of them as make the average right."""
+def _leading(like: Eraser, found: Moments) -> Tensor:
+    """[k, d, d] the principal axes, but zero for those beyond the ones of which a random subspace of the eraser's rank
+    takes, on average, as much variance as the eraser does."""
     values, axes = found.axes
     values, axes = values.flip(-1).clamp(min=0), axes.flip(-1)
     wanted = like.variance(found) * values.sum(-1)
@@ -110,19 +128,7 @@ def random_variance(like: Eraser, found: Moments, rng: torch.Generator) -> Erase
     average = values.cumsum(-1) / count * like.rank[:, None]
     enough = (average >= wanted[:, None]).sum(-1)
     leading = torch.maximum(enough, like.rank).clamp(1, values.shape[-1])
-    inside = axes * (count <= leading[:, None]).unsqueeze(-2)
-    return projection(like.mean, _within(like, inside, like.rank, rng))
-
-
-def _within(like: Eraser, axes: Tensor | None, rank: Tensor, rng: torch.Generator) -> Tensor:
-    """[k, d, r] orthonormal and random, within the span of the axes [k, d, d]; for each model its own rank."""
-    models, width, _ = like.matrix.shape
-    most = max(1, int(rank.max()))
-    drawn = torch.randn(models, width, most, generator=rng, dtype=torch.float64).to(like.matrix.device)
-    if axes is not None:
-        drawn = axes @ drawn
-    basis, _ = axes_of(drawn)
-    return basis * (torch.arange(most, device=basis.device) < rank[:, None]).unsqueeze(-2)
+    return axes * (count <= leading[:, None]).unsqueeze(-2)
 
 
 def chance_of(label: Tensor) -> float:
@@ -135,6 +141,11 @@ def residual(eraser: Eraser, found: Moments, label: Tensor, parts: Parts) -> Ten
     return fit_probes(eraser.left(found), {"": label}, parts)[""].accuracy
 
 
+def cosines(one: Tensor, other: Tensor) -> Tensor:
+    """[k, r] of the principal angles between the spans of orthonormal columns [k, d, r], largest first."""
+    return torch.linalg.svdvals(one.mT @ other)
+
+
 def same_subspace(one: Tensor, other: Tensor) -> Tensor:
-    """[k] mean squared cosine of the principal angles between the spans of orthonormal columns [k, d, r]."""
-    return torch.linalg.svdvals(one.mT @ other).square().mean(-1)
+    """[k] mean squared cosine of the principal angles."""
+    return cosines(one, other).square().mean(-1)

@@ -4,6 +4,7 @@ States have up to tens of thousands of numbers. What is taken out is the span of
 is left is looked for in a random projection of the state.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -38,8 +39,12 @@ class Inside:
     basis: Tensor
     """[k, s, r] orthonormal."""
 
-    def right(self, members: Members, batch: Batch) -> Tensor:
-        """[k, n, t] whether answers are right when it is erased after every step."""
+    @property
+    def ranks(self) -> list[int]:
+        return (self.basis.square().sum(1) > 0.5).sum(-1).tolist()
+
+    def right(self, members: Members, batch: Batch, only: int | None = None) -> Tensor:
+        """[k, n, t] whether answers are right when it is erased after every step, or after one position only."""
         found: list[Tensor] = []
 
         def program(model: Model, tokens: Tensor, targets: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
@@ -50,7 +55,11 @@ class Inside:
                     continue
                 x = block.resid_pre(x)
                 seen = block.mixer_in(block.mixer_input(x))
-                mixed = run_changing_states(block.mixer, seen, lambda at, state: _without(state, mean, basis))
+                mixed = run_changing_states(
+                    block.mixer,
+                    seen,
+                    lambda at, state: _without(state, mean, basis) if only in (None, at) else state,
+                )
                 x = block.finish(block.add(x, block.mixer_out(mixed)))
             return answer_correct(model.read_out(x), targets.clamp(min=0)) & (targets >= 0)
 
@@ -67,36 +76,53 @@ def _without(state: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
     return state - (state - mean) @ basis @ basis.mT
 
 
-def erase_inside(members: Members, site: str, drawn: Vectors, label: Tensor) -> tuple[Inside, list[float], list[float]]:
-    """The erasure of a label [m] at a state site, and what a probe reads of each model before and after it."""
-    layer, classes = int(site.split(".")[1]), int(label.max()) + 1
-    each = drawn.positions.shape[1]
-    one_hot = F.one_hot(label, classes).float() * drawn.parts.fit[:, None]
-    often = one_hot.sum(0).clamp(min=1)
-    weights = (one_hot / often).view(-1, each, classes)
+def erase_inside(
+    members: Members, site: str, drawn: Vectors, label: Tensor, erased: Mapping[str, Tensor]
+) -> tuple[list[float], dict[str, tuple[Inside, list[float]]]]:
+    """What a probe reads of a label [m] in each model at a state site; and the erasure of each of several labels, with
+    what a fresh probe reads of the first one after it."""
+    layer, each = int(site.split(".")[1]), drawn.positions.shape[1]
+    one_hot = [F.one_hot(one).float() * drawn.parts.fit[:, None] for one in erased.values()]
+    classes = [columns.shape[1] for columns in one_hot]
+    weights = torch.cat([columns / columns.sum(0).clamp(min=1) for columns in one_hot], 1).view(-1, each, sum(classes))
     means = _over(
         members, site, drawn, lambda states, own: torch.einsum("npc,nps->cs", own.to(states), states), weights
     ).sum(1)
-    means = torch.nan_to_num(means, 0.0, 0.0, 0.0)
-    mean = means.mean(1, keepdim=True)
-    basis = axes_of((means - mean).mT.double())[0][..., : classes - 1].to(means)
-    inside = Inside(layer, mean[:, 0], basis)
+    insides = [_span_of(layer, own) for own in torch.nan_to_num(means, 0.0, 0.0, 0.0).split(classes, 1)]
     size = means.shape[-1]
     rng = stream(0, "projection of states", str(size))
-    seen = torch.randn(size, min(size, SEEN), generator=rng).to(means) / size**0.5 if size > SEEN else None
-    look = basis if seen is None else torch.cat([seen.expand(len(basis), -1, -1), basis], -1)
-    reads = _over(members, site, drawn, lambda states, own, look: states if seen is None else states @ look, None, look)
-    reads = reads.flatten(1, 2)
-    if seen is None:
-        before, along = reads, (reads - mean) @ basis
-        after = before - along @ basis.mT
-    else:
-        before, along = reads[..., : seen.shape[1]], reads[..., seen.shape[1] :] - mean @ basis
-        after = before - along @ (basis.mT @ seen)
+    seen = torch.randn(size, SEEN, generator=rng).to(means) / size**0.5 if size > SEEN else None
+    looks = [inside.basis for inside in insides]
+    # All at once: taking the steps again takes longest.
+    look = torch.cat([*([] if seen is None else [seen.expand(len(means), -1, -1)]), *looks], -1)
+    reads = _over(
+        members,
+        site,
+        drawn,
+        lambda x, own, look: torch.cat([x, x @ look], -1) if seen is None else x @ look,
+        None,
+        look,
+    )
+    before, *along = reads.flatten(1, 2).split([min(size, SEEN), *(basis.shape[-1] for basis in looks)], -1)
     parts, label = drawn.parts.to(reads.device), label.to(reads.device)
-    both = [moments(torch.nan_to_num(x.double(), 0.0, 0.0, 0.0), parts) for x in (before, after)]
-    told = [fit_probes(found, {"": label}, parts)[""].accuracy.tolist() for found in both]
-    return inside, told[0], told[1]
+
+    def told(x: Tensor) -> list[float]:
+        found = moments(torch.nan_to_num(x.double(), 0.0, 0.0, 0.0), parts)
+        return fit_probes(found, {"": label}, parts)[""].accuracy.tolist()
+
+    found: dict[str, tuple[Inside, list[float]]] = {}
+    for name, inside, part in zip(erased, insides, along, strict=True):
+        basis, mean = inside.basis, inside.mean[:, None]
+        back = basis.mT if seen is None else basis.mT @ seen
+        found[name] = inside, told(before - (part - mean @ basis) @ back)
+    return told(before), found
+
+
+def _span_of(layer: int, means: Tensor) -> Inside:
+    """Of the means of classes [k, c, s]."""
+    mean = means.mean(1, keepdim=True)
+    basis = axes_of((means - mean).mT.double())[0][..., : max(1, means.shape[1] - 1)].to(means)
+    return Inside(layer, mean[:, 0], basis)
 
 
 def _documents(members: Members, layer: int, drawn: Vectors) -> int:

@@ -69,11 +69,20 @@ def draw_vectors(
     task: StateTask, documents: int, each: int, first: int | None, names: list[str], data_seed: int
 ) -> Vectors:
     """`each` random positions of each document that are asked about, from input `first` on."""
-    rng = stream(data_seed, "vectors")
+    first = task.length // 2 if first is None else first
+    return _draw(task, documents, each, slice(first, None), names, stream(data_seed, "vectors"))
+
+
+def draw_vectors_at(task: StateTask, documents: int, at: int, names: list[str], data_seed: int) -> Vectors:
+    """The position behind one input of each document; those where nothing is asked are in no part."""
+    return _draw(task, documents, 1, slice(at, at + 1), names, stream(data_seed, "vectors", str(at)))
+
+
+def _draw(task: StateTask, documents: int, each: int, within: slice, names: list[str], rng: torch.Generator) -> Vectors:
     task = task.at_length(task.length).changed(only_last=False)
     batch = task.sample(documents, rng, "test")
-    at = torch.arange(batch.tokens.shape[1])
-    asked = (batch.targets != UNSCORED) & (at >= (task.length // 2 if first is None else first))
+    asked = torch.zeros_like(batch.targets, dtype=torch.bool)
+    asked[:, within] = batch.targets[:, within] != UNSCORED
     order = (torch.rand(asked.shape, generator=rng) + asked).argsort(1, descending=True)
     positions = order[:, :each].sort(1).values
     states = task.states(batch)["state"].gather(1, positions).flatten()
