@@ -30,7 +30,9 @@ def erased(method="leace", damage=0.8, residual=0.5, controls=0.1, peak=2):
     """At the five boundaries, of which the third reads best; `peak` is hurt most."""
     reads = [0.5, 0.7, 0.9, 0.8, 1.0]
     return [
-        Erasure(at, method, before, residual, residual <= 0.52, damage - 0.1 * abs(at - peak), damage, controls)
+        Erasure(
+            at, method, before, residual, residual <= 0.52, damage - 0.1 * abs(at - peak), damage, controls, controls
+        )
         for at, before in enumerate(reads)
     ]
 

@@ -185,7 +185,8 @@ def _necessary(method: str | None, longer: bool = False) -> Callable[[Cells], Fo
         numbers = {key: values for key, values in numbers.items() if len(values) >= LEAST_SEEDS}
         asked = sum(map(len, own.values()))
         if not numbers:
-            why = "clean answers of longer documents are too near guessing" if longer else "nothing could be erased"
+            near = "clean answers of longer documents are too near guessing, or were not compared with random subspaces"
+            why = near if longer else "nothing could be erased"
             return untestable(f"{why}, or a fresh probe still reads, in all but a few of {asked} models")
         value = statistics.fmean(statistics.fmean(values) for values in numbers.values())
         low, high = Cells.interval_of(

@@ -109,7 +109,7 @@ def inner(model: Model, method: str) -> list[Erasure]:
 
 def damages(models: Sequence[Model], method: str | None, longer: bool = False) -> list[float]:
     """A number a model: the damage at the inner boundary that reads best. Without a method, by erasures of which a
-    refit says that they took the label, the milder of them; at the training length, beyond that of random subspaces."""
+    refit says that they took the label, the milder of them, beyond that of random subspaces."""
     found: list[float] = []
     for model in models:
         if method is not None:
@@ -130,11 +130,10 @@ def residuals(models: Sequence[Model], method: str) -> list[float]:
 
 
 def _damage(one: Erasure, beyond: bool, longer: bool) -> float | None:
-    if longer:
-        return one.longer
+    damage, controls = (one.longer, one.longer_controls) if longer else (one.damage, one.controls)
     if not beyond:
-        return one.damage
-    return None if one.damage is None or one.controls is None else one.damage - one.controls
+        return damage
+    return None if damage is None or controls is None else damage - controls
 
 
 def differing_boundaries(models: Sequence[Model]) -> list[bool]:

@@ -30,6 +30,8 @@ class Erasure:
     """Damage in longer documents."""
     controls: float | None
     """Damage by random subspaces of the same variance."""
+    longer_controls: float | None = None
+    """The same in longer documents."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ def _erasures(rows: Iterable[dict[str, Any]]) -> list[Erasure]:
                 *(boundary, method, short["before"], short["residual"], short["speaks"], short["damage"]),
                 longer=longer[0]["damage"] if longer else None,
                 controls=_damage(short, short["random_variance"]),
+                longer_controls=_damage(longer[0], longer[0]["random_variance"]) if longer else None,
             )
         )
     return whole

@@ -53,6 +53,24 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("accuracy", "damage", "random_rank", "random_variance", "percentile"), _NUMBER),
         **dict.fromkeys(("clean", "guessing"), _NUMBER),
     },
+    "erased_once": {
+        **dict.fromkeys(("run_id", "site", "method"), pl.String),
+        **dict.fromkeys(("boundary", "position", "rank"), pl.Int32),
+        **dict.fromkeys(("chance", "before", "residual"), _NUMBER),
+        "speaks": pl.Boolean,
+        **dict.fromkeys(("now", "later", "damage_now", "damage_later", "random_now", "random_later"), _NUMBER),
+    },
+    "refitted": {
+        **dict.fromkeys(("run_id", "site", "method"), pl.String),
+        **dict.fromkeys(("boundary", "length", "rank"), pl.Int32),
+        **dict.fromkeys(("chance", "before", "residual", "kept_residual"), _NUMBER),
+        "speaks": pl.Boolean,
+        **dict.fromkeys(("accuracy", "damage", "alike"), _NUMBER),
+    },
+    "ablations": {
+        **dict.fromkeys(("run_id", "site", "edit"), pl.String),
+        **dict.fromkeys(("accuracy", "damage", "turned", "percentile"), _NUMBER),
+    },
     "interchanges": {
         **dict.fromkeys(("run_id", "place", "how"), pl.String),
         **dict.fromkeys(("now", "now_low", "now_high", "later", "later_low", "later_high", "kept"), _NUMBER),
@@ -166,7 +184,7 @@ def _probes(result: RunResult) -> Iterator[Row]:
     found = result.find(Probes)
     if found is None:
         return
-    place = {site: number for number, site in enumerate(found.boundaries)}
+    place = _boundaries(result)
     kept = SCHEMAS["probes"]
     for row in found.rows():
         own = {"run_id": result.run_id, "boundary": place.get(row["site"]), **row}
@@ -174,12 +192,13 @@ def _probes(result: RunResult) -> Iterator[Row]:
 
 
 def _erasures(result: RunResult) -> Iterator[Row]:
-    found, probes = result.find(Erasures), result.find(Probes)
-    if found is None:
-        return
-    place = {site: number for number, site in enumerate(probes.boundaries)} if probes else {}
-    for one in found.erased:
+    found = result.find(Erasures)
+    place = _boundaries(result)
+    for one in found.erased if found else ():
+        assert found is not None
         for at, length in enumerate(found.lengths):
+            longer = one.random_longer[at - 1] if at and one.random_longer else ()
+            drawn = longer if at else one.random_variance
             yield {
                 "run_id": result.run_id,
                 "site": one.site,
@@ -194,11 +213,44 @@ def _erasures(result: RunResult) -> Iterator[Row]:
                 "accuracy": one.accuracy[at],
                 "damage": one.damage[at],
                 "random_rank": _mean(one.random_rank) if at == 0 else None,
-                "random_variance": _mean(one.random_variance) if at == 0 else None,
-                "percentile": one.percentile if at == 0 else None,
+                "random_variance": _mean(drawn),
+                "percentile": _mean([value > one.accuracy[at] for value in drawn]),
                 "clean": found.clean[at],
                 "guessing": found.guessing[at],
             }
+
+
+def _once(result: RunResult) -> Iterator[Row]:
+    found = result.find(Erasures)
+    place = _boundaries(result)
+    for one in found.once if found else ():
+        assert found is not None
+        drawn = {"random_now": _mean(one.random_now), "random_later": _mean(one.random_later)}
+        where = {"run_id": result.run_id, "boundary": place.get(one.site), "position": found.position}
+        yield {**where, **vars(one), "speaks": found.speaks(one), **drawn}
+
+
+def _refitted(result: RunResult) -> Iterator[Row]:
+    found = result.find(Erasures)
+    place = _boundaries(result)
+    for one in found.refitted if found else ():
+        assert found is not None
+        said = {name: value for name, value in vars(one).items() if name != "cosines"}
+        alike = _mean([value**2 for value in one.cosines])
+        where = {"run_id": result.run_id, "boundary": place.get(one.site)}
+        yield {**where, **said, "speaks": found.speaks(one), "alike": alike}
+
+
+def _ablations(result: RunResult) -> Iterator[Row]:
+    found = result.find(Erasures)
+    for one in found.ablated if found else ():
+        yield {"run_id": result.run_id, **vars(one), "turned": _mean(one.turned), "percentile": one.percentile}
+
+
+def _boundaries(result: RunResult) -> dict[str, int]:
+    """Site to its number, of those between blocks."""
+    probes = result.find(Probes)
+    return {site: number for number, site in enumerate(probes.boundaries)} if probes else {}
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -235,6 +287,9 @@ ROWS: dict[str, Callable[[RunResult], Iterator[Row]]] = {
     "lengths": _lengths,
     "probes": _probes,
     "erasures": _erasures,
+    "erased_once": _once,
+    "refitted": _refitted,
+    "ablations": _ablations,
     "interchanges": _interchanges,
     "alignments": _alignments,
     "recoveries": _recoveries,
