@@ -1,6 +1,8 @@
-"""The tables of docs/reproduction.md, worked out from what is kept in `reproduction/`; `--write` puts them there."""
+"""The tables of docs/reproduction.md, worked out from what is kept in `reproduction/`; `--write` puts them there, and
+the drawing of Figure 3 onto the first page."""
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -23,6 +25,7 @@ from mixerscope.sweep.plan import Imagined
 
 ROOT = Path(__file__).parents[1] / "reproduction"
 PAGE = "reproduction.md"
+DRAWING, PICTURE = ROOT / "fig3" / "figure.png", Path(__file__).parents[1] / "docs" / "figure3.png"
 COSTS = "what figures cost"
 MOST_WORDS = 160
 """Letters of what was not run; the page of the reproduction has all of it."""
@@ -129,6 +132,8 @@ def main() -> None:
             paste(PAGE, name, text)
         else:
             sys.stdout.write(f"{name}\n\n{text}\n\n")
+    if options.write:
+        shutil.copyfile(DRAWING, PICTURE)
 
 
 if __name__ == "__main__":

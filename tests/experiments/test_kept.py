@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.paste import pasted
-from benchmarks.reproduction import COSTS, PAGE, tables
+from benchmarks.reproduction import COSTS, DRAWING, PAGE, PICTURE, tables
 
 from mixerscope.experiments.paper.data import FILES, Results
 from mixerscope.experiments.paper.page import INDEX, page_text
@@ -37,6 +37,10 @@ def test_a_figure_is_that_of_the_data(name, results, tmp_path):
     committed = (KEPT / name / "figure.svg").read_text()
     assert words((tmp_path / "figure.svg").read_text()) == words(committed)
     assert (KEPT / name / "figure.png").is_file()
+
+
+def test_the_first_page_shows_figure_3_as_it_is_kept():
+    assert PICTURE.read_bytes() == DRAWING.read_bytes(), "`make reproduction` puts it there"
 
 
 @pytest.mark.parametrize("name", DRAWN)
