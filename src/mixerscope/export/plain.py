@@ -9,15 +9,17 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import packages_distributions
-from types import ModuleType
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mixerscope.errors import MixerscopeError
+from mixerscope.loading import import_place
 from mixerscope.randomness import construction
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ def plain_source(model: "Model", run_id: str) -> str:
     )
     bundle.imports.add(("types", "SimpleNamespace"))
     text = "\n\n\n".join([f"{about}\n\n{_statements(bundle.imports)}", *bundle.written, BUILD]) + "\n"
-    _try(text, model, run_id)
+    _try(text, model)
     return text
 
 
@@ -94,11 +96,13 @@ def _statements(imports: set[tuple[str, str]]) -> str:
     return "\n".join([*whole, *(f"from {module} import {names}" for module, names in parts.items() if names)])
 
 
-def _try(text: str, model: "Model", run_id: str) -> None:
-    module = ModuleType(f"model_{run_id}")
-    sys.modules[module.__name__] = module  # dataclasses look their module up
+def _try(text: str, model: "Model") -> None:
     try:
-        exec(compile(text, f"<{module.__name__}>", "exec"), module.__dict__)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "modeling.py"
+            path.write_text(text, encoding="utf-8")
+            module, _ = import_place(str(path))
+        del sys.modules[module.__name__]
         vocabulary = model.token_embedding.num_embeddings
         with construction(0):
             copied = module.build({"model": plain_settings(model), "vocab_size": vocabulary})
@@ -110,8 +114,6 @@ def _try(text: str, model: "Model", run_id: str) -> None:
         raise NoPlainSource(
             f"copied into one file it fails: {' '.join(f'{type(error).__name__}: {error}'.split())}"
         ) from error
-    finally:
-        del sys.modules[module.__name__]
     if not same:
         raise NoPlainSource("copied into one file it gives other logits")
 
