@@ -1,5 +1,10 @@
-"""`python -m docsite`: the site of this version, in `site/VERSION/`. Strict: a link that leads nowhere is an error."""
+"""`python -m docsite`: the site of this version, in `site/VERSION/`. Strict: a link that leads nowhere is an error.
 
+Versions that `site/` has already stay; the menu at the top of every page, of old versions too, lists them all.
+"""
+
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -14,13 +19,13 @@ REDIRECT = (
 )
 
 
-def main() -> int:
+def main(site: Path = ROOT / "site") -> int:
     zensical = shutil.which("zensical", path=str(Path(sys.executable).parent)) or shutil.which("zensical")
     if zensical is None:
         sys.stderr.write("zensical is not installed; `pip install -e '.[docs]'` brings it\n")
         return 2
     write_pictures(DOCS / "pictures")
-    build, site = ROOT / "build" / "docsite", ROOT / "site"
+    build = ROOT / "build" / "docsite"
     shutil.rmtree(build, ignore_errors=True)
     pages = stage(build / "docs")
     settings = build / "zensical.toml"
@@ -29,9 +34,19 @@ def main() -> int:
     if code == 0:
         shutil.rmtree(site / mixerscope.__version__, ignore_errors=True)
         shutil.copytree(build / "site", site / mixerscope.__version__)
-        (site / "index.html").write_text(REDIRECT.format(mixerscope.__version__), encoding="utf-8")
+        list_versions(site)
         print(f"the site of version {mixerscope.__version__} is in {site / mixerscope.__version__}")
     return code
+
+
+def list_versions(site: Path) -> list[str]:
+    """Writes what the menu of versions reads, and the page that leads to the newest; all versions, the newest first."""
+    known = [page.parent.name for page in site.glob("*/index.html") if re.match(r"\d+\.\d", page.parent.name)]
+    versions = sorted(known, key=lambda name: [int(part) for part in re.findall(r"\d+", name)], reverse=True)
+    menu = [{"version": name, "title": name, "aliases": [] if i else ["latest"]} for i, name in enumerate(versions)]
+    (site / "versions.json").write_text(json.dumps(menu, indent=2) + "\n", encoding="utf-8")
+    (site / "index.html").write_text(REDIRECT.format(versions[0]), encoding="utf-8")
+    return versions
 
 
 if __name__ == "__main__":

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mixerscope.runnable import check_runnable
+from mixerscope.spec import RunSpec
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = {page: re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S) for page in PAGES}
@@ -24,6 +27,21 @@ def test_code_blocks_run_in_the_order_of_their_page(page: Path, tmp_path: Path):
     """As one file a page: later blocks may build on earlier ones."""
     (tmp_path / "page.py").write_text("\n".join(CODE[page]))
     subprocess.run([sys.executable, "-W", "error", "page.py"], check=True, cwd=tmp_path)
+
+
+def test_every_block_is_of_a_kind_that_is_tried():
+    kinds = {kind for page in PAGES for kind in re.findall(r"^```(\S+)", page.read_text(), re.M)}
+    assert kinds == {"python", "sh", "json"}, "Python runs here, commands in test_commands.py, JSON is read below"
+
+
+def test_json_blocks_are_specs_that_can_be_run():
+    """Parts of a run, or of a sweep's base: what they leave out is the task and the model."""
+    blocks = [text for page in PAGES for text in re.findall(r"^```json\n(.*?)^```", page.read_text(), re.M | re.S)]
+    assert blocks
+    for text in blocks:
+        given = json.loads(text)
+        spec = RunSpec.model_validate({"task": "ar", "model": {"architecture": "mamba"}, **given})
+        check_runnable(spec)
 
 
 def test_the_first_page_shows_what_its_example_prints(tmp_path: Path):

@@ -1,11 +1,17 @@
 """The documentation site: nothing is missing from it, nothing on it is out of date."""
 
 import re
+import shutil
+import threading
 import tomllib
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from docsite.__main__ import list_versions
+from docsite.__main__ import main as build_site
 from docsite.messages import quoted, sentences
 from docsite.pictures import PICTURES
 from docsite.reference import arguments, reference_pages
@@ -65,7 +71,7 @@ def test_navigation_lists_every_page_and_nothing_else(site):
     text = configuration(pages, folder)
     assert sorted(listed(text)) == sorted(page for page in pages if page.endswith(".md"))
     project = tomllib.loads(text)["project"]
-    assert project["site_name"] == f"Mixerscope {mixerscope.__version__}"
+    assert project["copyright"] == f"Mixerscope {mixerscope.__version__}, Apache-2.0"
 
 
 def test_links_on_the_site_lead_to_pages_and_headings(site):
@@ -131,3 +137,25 @@ def test_percentages_are_written_one_way():
     wrong = [path for path in found if re.search(r"[0-9}] %(?![}])", path.read_text(encoding="utf-8"))]
     assert wrong == []
     assert len(found) > 300
+
+
+@pytest.mark.slow
+def test_the_site_has_a_menu_of_its_versions(tmp_path: Path, browser):
+    pytest.importorskip("zensical", reason="zensical is not installed (extra docs)")
+    assert build_site(tmp_path) == 0
+    older = tmp_path / "0.0.10"
+    shutil.copytree(tmp_path / mixerscope.__version__, older)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "index.html").write_text("somebody else's")
+    assert list_versions(tmp_path) == [mixerscope.__version__, "0.0.10"]
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        tab = browser.new_page()
+        tab.goto(f"http://127.0.0.1:{server.server_port}/")
+        tab.locator(".md-version__link").nth(1).wait_for(state="attached", timeout=15_000)
+        shown = tab.locator(".md-version__link").all()
+        assert [link.text_content().strip() for link in shown] == [mixerscope.__version__, "0.0.10"]
+        assert shown[1].get_attribute("href").endswith("/0.0.10/")
+        tab.close()
+        server.shutdown()
