@@ -14,6 +14,8 @@ from mixerscope.errors import CorruptFile, UserError
 from mixerscope.experiments.finetune import tuning
 from mixerscope.experiments.finetune.pretrained import FIRST_TOKEN, Pretrained, as_tagger
 from mixerscope.experiments.finetune.results import PRETRAINED, RANDOM, TunedResult, tuned_in
+from mixerscope.experiments.task_flip.pretrained import tuned_of
+from mixerscope.experiments.task_flip.tables import collect, load, merge
 from mixerscope.randomness import construction
 from mixerscope.sites import record
 
@@ -91,6 +93,15 @@ def test_a_folder_is_tuned_beside_its_random_twin(folder, tmp_path, monkeypatch,
     assert "random weights: accuracy" in said.out
     assert finetune(folder, tmp_path / "out", "--task", "dyck", *FEW) == 0
     assert "train" not in capsys.readouterr().err, "what is there is not made again"
+    tables = collect([tmp_path / "out"])
+    assert set(tables["tuned"]["weights"]) == {PRETRAINED, RANDOM}
+    kept = {one.weights: one for one in tuned_of(tables)}
+    read = found[PRETRAINED].find(Probes)
+    assert [row["boundary"] for row in kept[PRETRAINED].rows] == [0, 1, 2]
+    at = read.sites.index(read.boundaries[1])
+    assert kept[PRETRAINED].rows[1]["readability"] == pytest.approx(read.readability[0][at], abs=1e-6)
+    assert merge(tmp_path / "kept", tables) == 0
+    assert tuned_of(load(tmp_path / "kept")) == list(kept.values())
     place = found[RANDOM].path
     (place / "probes.json").write_text("{}")
     with pytest.raises(CorruptFile, match=r"probes.json is not what was written"):

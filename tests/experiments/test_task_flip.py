@@ -8,6 +8,7 @@ from mixerscope.cli import main
 from mixerscope.experiments.task_flip.claims import TESTS, decided, load_claims
 from mixerscope.experiments.task_flip.models import Erasure, Model, best_of_seeds, models_of
 from mixerscope.experiments.task_flip.predictions import predictions
+from mixerscope.experiments.task_flip.pretrained import SHAPES, Tuned
 from mixerscope.experiments.task_flip.render import FOUND, TABLE
 from mixerscope.experiments.task_flip.study import (
     AFTER_CLOSE,
@@ -160,6 +161,62 @@ def test_verdicts_that_foretell_are_seen_to():
     assert (verdict.within.low, verdict.within.high) == (1.0, 1.0)
     assert found["architecture alone"].overall.value == found["task alone"].overall.value == 0.5
     assert found["accuracy at the training length"].overall.value == 0.5
+
+
+def tuned(shape, task, reads, seed=0, damage=None, recovered=1.0, weights="pretrained"):
+    """A fine-tuned model with this readability at its boundaries, and this damage by a single direction."""
+    kind, layers = SHAPES[shape]
+    single = damage or [0.0] * (layers + 1)
+    rows = [
+        {
+            "readability": reads[at],
+            "single_damage": single[at],
+            "single_accuracy": 1 - single[at] / 2,
+            "clean": 1.0,
+            "damage": single[at],
+            "residual": 0.5,
+            "recovered": recovered,
+            "recovered_later": 0.0,
+        }
+        for at in range(layers + 1)
+    ]
+    return Tuned(shape, kind, weights, task, layers, seed, True, rows)
+
+
+def ramp(layers, late):
+    return [0.0] * layers + [1.0] if late else [min(1.0, 2 * at / layers) for at in range(layers + 1)]
+
+
+def test_claims_about_pretrained_models_wait_for_seeds_and_are_then_decided():
+    late = {("Mamba-130M", PARITY): True, ("Mamba-130M", BRACKETS): False, ("Mamba-130M", S3): True}
+    late |= {("Pythia-160M", PARITY): False, ("Pythia-160M", BRACKETS): True}
+    middle = [max(0.0, 0.9 - 0.3 * abs(at - 6)) for at in range(13)]
+
+    def models(seeds, flipped=True, damage=middle, recovered=0.95, direction=0.1):
+        return [
+            tuned(
+                *(shape, task, ramp(SHAPES[shape][1], late[shape, task] == flipped), seed),
+                damage=damage if shape == "Pythia-160M" else [direction] * (SHAPES[shape][1] + 1),
+                recovered=recovered,
+            )
+            for shape, task in late
+            for seed in range(seeds)
+        ]
+
+    def found(fine):
+        return {claim.id: said for claim, said in decided({}, fine) if claim.id in ("C4", "C8", "C10")}
+
+    assert {said.effect for said in found([]).values()} == {"pretrained weights were not at hand"}
+    few = found(models(2))
+    assert {said.outcome for said in few.values()} == {"untestable"}
+    assert "Pythia-160M Dyck 2" in few["C8"].effect
+    good = found(models(3))
+    assert {said.outcome for said in good.values()} == {"supported"}
+    assert "0.90 of what is known, 45 points" in good["C8"].effect
+    early = [0.0, 0.9, *[0.1] * 11]
+    bad = found(models(3, flipped=False, damage=early, recovered=0.8))
+    assert {said.outcome for said in bad.values()} == {"contradicted"}
+    assert found(models(3, direction=0.8))["C10"].outcome == "contradicted", "one direction breaks it"
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,17 @@ drawn again within each cell; where too few seeds learned a task nothing is said
 import json
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 from mixerscope.analysis.quantiles import exact_interval
 from mixerscope.analysis.readability import profile, shapes_under_other_rules
+from mixerscope.experiments.task_flip.claims_pretrained import (
+    bottleneck,
+    not_by_a_direction,
+    tuned_elsewhere,
+    tuned_flip,
+)
 from mixerscope.experiments.task_flip.evidence import (
     Cells,
     convolution_grouping,
@@ -23,7 +28,9 @@ from mixerscope.experiments.task_flip.evidence import (
     rank_agreement,
     residuals,
 )
+from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, untestable
 from mixerscope.experiments.task_flip.models import Cell, Model
+from mixerscope.experiments.task_flip.pretrained import Tuned
 from mixerscope.experiments.task_flip.study import (
     AFTER_CLOSE,
     BRACKETS,
@@ -35,16 +42,12 @@ from mixerscope.experiments.task_flip.study import (
     Z6,
 )
 
-Outcome = Literal["supported", "contradicted", "untestable"]
 LAYERS = 4
-LEAST_SEEDS = 3
-"""Of a cell, that learned the task."""
 LEAST_DAMAGE = 0.05
 """Share of what a model knows beyond guessing; less is none."""
 JUMP = 0.5
 ALIKE = 0.8
 CONVOLVED = ("Mamba", "Mamba-2")
-PRETRAINED = "pretrained weights were not at hand"
 
 
 @dataclass(frozen=True)
@@ -58,35 +61,15 @@ class Claim:
     """What would contradict it."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """What the study says of it."""
-
-    outcome: Outcome
-    effect: str
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    seeds: int = 0
-    """Of the cell that has fewest."""
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 def load_claims() -> list[Claim]:
     data = json.loads((Path(__file__).parent / "claims.json").read_text(encoding="utf-8"))
     return [Claim(**said) for said in data]
 
 
-def decided(best: dict[Cell, list[Model]]) -> list[tuple[Claim, Found]]:
-    """Every claim, given the models of each cell that passed the gate, one a seed."""
-    cells = Cells(best)
+def decided(best: dict[Cell, list[Model]], tuned: Sequence[Tuned] = ()) -> list[tuple[Claim, Found]]:
+    """Every claim, given the models of each cell that passed the gate, one a seed, and those that were fine-tuned."""
+    cells = Cells(best, tuned)
     return [(claim, TESTS[claim.id](cells)) for claim in load_claims()]
-
-
-def untestable(why: str, seeds: int = 0) -> Found:
-    return Found("untestable", why, seeds=seeds)
 
 
 def _late_on_parity(cells: Cells) -> Found:
@@ -141,18 +124,11 @@ def _flip(cells: Cells) -> Found:
         return untestable("some curve never rises")
     low, high = cells.interval(names, lambda of: flip_of(of, others))
     single = "; ".join(f"{name} {_signed(flip_of(cells, [name]))}" for name in others)
-    return _above(f"flip {value:+.2f}: {single}", value, low, high, cells.fewest(names))
+    return above(f"flip {value:+.2f}: {single}", value, low, high, cells.fewest(names))
 
 
 def _signed(value: float | None) -> str:
     return "none" if value is None else f"{value:+.2f}"
-
-
-def _above(effect: str, value: float, low: float | None, high: float | None, seeds: int, needed: float = 0.0) -> Found:
-    """Supported where the whole interval is above what is needed."""
-    if low is None:
-        return untestable(f"{effect}; too few seeds for an interval", seeds)
-    return Found("supported" if low > needed else "contradicted", effect, value, low, high, seeds)
 
 
 def _grouping(cells: Cells) -> Found:
@@ -196,7 +172,7 @@ def _necessary(method: str | None, longer: bool = False) -> Callable[[Cells], Fo
         rest = f", a fresh probe still reads {statistics.median(left):.2f}" if left else ""
         count = sum(map(len, numbers.values()))
         effect = f"damage {value:.2f} in {count} of {asked} models, {len(numbers)} cells{rest}"
-        return _above(effect, value, low, high, min(map(len, numbers.values())), LEAST_DAMAGE)
+        return above(effect, value, low, high, min(map(len, numbers.values())), LEAST_DAMAGE)
 
     return test
 
@@ -206,10 +182,11 @@ def _boundaries(cells: Cells) -> Found:
     flags = {key: values for key, values in flags.items() if values}
     every = [value for values in flags.values() for value in values]
     if len(every) < LEAST_SEEDS:
-        return untestable("in no three models could both boundaries be told; and " + PRETRAINED)
+        return untestable("in no three models could both boundaries be told; " + tuned_elsewhere(cells))
     share = sum(every) / len(every)
     low, high = exact_interval(sum(every), len(every))
-    effect = f"another boundary in {sum(every)} of {len(every)} four-layer models (inner boundaries); {PRETRAINED}"
+    effect = f"another boundary in {sum(every)} of {len(every)} four-layer models (inner boundaries)"
+    effect = f"{effect}; {tuned_elsewhere(cells)}"
     return Found("supported" if low > 0.5 else "contradicted", effect, share, low, high, min(map(len, flags.values())))
 
 
@@ -226,7 +203,7 @@ def _through_convolutions(cells: Cells) -> Found:
     names = [(task, name) for task in (S3, PARITY, BRACKETS) for name in known]
     low, high = cells.interval(names, lambda of: convolution_grouping(of, known))
     effect = f"grouping by damage without taps {value:+.2f}, in {' and '.join(known)}"
-    return _above(effect, value, low, high, min(len(cells.of(*name)) for name in names))
+    return above(effect, value, low, high, min(len(cells.of(*name)) for name in names))
 
 
 def _available_not_needed(cells: Cells) -> Found:
@@ -263,7 +240,7 @@ def _contrast(*tasks: str, signs: Sequence[int]) -> Callable[[Cells], Found]:
         value = weakest(cells)
         said = "; ".join(f"{task} {_signed(grouping_of(cells, task, known))}" for task in tasks)
         effect = f"{said}, over {len(known)} architectures"
-        return _above(effect, value or 0.0, *cells.interval(names, weakest), cells.fewest(names))
+        return above(effect, value or 0.0, *cells.interval(names, weakest), cells.fewest(names))
 
     return test
 
@@ -285,21 +262,21 @@ def _locality(cells: Cells) -> Found:
     first, second = moves(cells)
     low, high = cells.interval(names, lambda of: min(moves(of)))
     effect = f"resets move S3 {first:+.2f} towards brackets, closing moves brackets {second:+.2f} towards parity"
-    return _above(effect, min(first, second), low, high, cells.fewest(names))
+    return above(effect, min(first, second), low, high, cells.fewest(names))
 
 
 TESTS: dict[str, Callable[[Cells], Found]] = {
     "C1": _late_on_parity,
     "C2": _gradual_on_parity,
     "C3": _flip,
-    "C4": lambda cells: untestable(PRETRAINED),
+    "C4": tuned_flip,
     "C5": _grouping,
     "C6a": _necessary("single direction"),
     "C6b": _necessary(None),
     "C7": _necessary(None, longer=True),
-    "C8": lambda cells: untestable(PRETRAINED),
+    "C8": bottleneck,
     "C9": _boundaries,
-    "C10": lambda cells: untestable(PRETRAINED),
+    "C10": not_by_a_direction,
     "C11": _through_convolutions,
     "C12": _available_not_needed,
     "A1": _contrast(Z6, S3, signs=(1, -1)),

@@ -8,6 +8,7 @@ from typing import TypeVar
 from mixerscope.analysis.prediction import resampled
 from mixerscope.analysis.readability import flip, grouping, profile
 from mixerscope.experiments.task_flip.models import Cell, Erasure, Model
+from mixerscope.experiments.task_flip.pretrained import Tuned
 from mixerscope.experiments.task_flip.study import BRACKETS, PARITY, S3, TRANSFORMER
 
 LAYERS = 4
@@ -15,6 +16,7 @@ REFITTED = ("leace", "iterated projection")
 """Erasures that go on until a fresh probe should read nothing."""
 DRAWS = 500
 Key = TypeVar("Key")
+Item = TypeVar("Item")
 Name = tuple[str, str]
 """Task and architecture."""
 
@@ -24,6 +26,8 @@ class Cells:
     """The models of every cell."""
 
     models: Mapping[Cell, Sequence[Model]]
+    tuned: Sequence[Tuned] = ()
+    """Pretrained ones that were fine-tuned."""
 
     def of(self, task: str, architecture: str, layers: int = LAYERS) -> Sequence[Model]:
         return self.models.get((task, architecture, layers), ())
@@ -49,9 +53,9 @@ class Cells:
 
     @staticmethod
     def interval_of(
-        numbers: Mapping[Key, Sequence[float]], statistic: Callable[[Mapping[Key, Sequence[float]]], float]
+        numbers: Mapping[Key, Sequence[Item]], statistic: Callable[[Mapping[Key, Sequence[Item]]], float | None]
     ) -> tuple[float | None, float | None]:
-        """The same of numbers, one a seed."""
+        """The same of numbers, or whatever else there is one of a seed."""
         return resampled(numbers, statistic, DRAWS)
 
 

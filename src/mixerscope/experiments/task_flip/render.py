@@ -13,6 +13,7 @@ from mixerscope.experiments.task_flip.claims import Claim, Found, decided
 from mixerscope.experiments.task_flip.drawing import figure
 from mixerscope.experiments.task_flip.models import FOUR, GATE, Model, best_of_seeds, models_of
 from mixerscope.experiments.task_flip.predictions import Predicted, by_verdict, predictions
+from mixerscope.experiments.task_flip.pretrained import tuned_of
 from mixerscope.experiments.task_flip.study import NAME, Asked, not_run
 from mixerscope.experiments.task_flip.tables import SCHEMAS, collect, load, merge
 from mixerscope.report.charts import save_chart
@@ -56,9 +57,10 @@ def _json(value: Any) -> bytes:
 def write_study(root: Path) -> Path:
     """Draws the study and tests its claims from what is kept below `root`; gives its folder."""
     folder = root / NAME
-    models = models_of(load(folder))
+    tables = load(folder)
+    models = models_of(tables)
     best = best_of_seeds(models)
-    claims, foretold = decided(best), predictions(models)
+    claims, foretold = decided(best, tuned_of(tables)), predictions(models)
     drawn = figure(best, models)
     for ending in ("svg", "png"):
         save_chart(drawn, folder / f"figure.{ending}")

@@ -8,17 +8,19 @@ from typing import Any
 
 import polars as pl
 
-from mixerscope.artifacts import Erasures, Interchanges, Lengths, Probes
+from mixerscope.artifacts import Interchanges, Lengths, Probes
 from mixerscope.artifacts.alignments import Alignments
 from mixerscope.artifacts.recoveries import Recoveries
 from mixerscope.artifacts.state_verdict import StateVerdict
 from mixerscope.errors import UserError
+from mixerscope.experiments.finetune.results import tuned_in
+from mixerscope.experiments.task_flip import erasure_tables, pretrained
+from mixerscope.experiments.task_flip.erasure_tables import Row, boundaries
 from mixerscope.experiments.task_flip.study import architecture_name, task_name
 from mixerscope.packs import unpack
 from mixerscope.results import RunResult, load_runs
 from mixerscope.store import make_folder
 
-Row = dict[str, Any]
 COMPRESSION = {"compression": "zstd", "compression_level": 19}
 _NUMBER = pl.Float32
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -44,33 +46,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("accuracy", "readability", "shuffled", "control", "untrained", "logistic"), _NUMBER),
         **dict.fromkeys(("chance", "position", "window", "ceiling"), _NUMBER),
     },
-    "erasures": {
-        **dict.fromkeys(("run_id", "site", "method"), pl.String),
-        **dict.fromkeys(("boundary", "rank"), pl.Int32),
-        **dict.fromkeys(("variance", "before", "residual"), _NUMBER),
-        "speaks": pl.Boolean,
-        "length": pl.Int32,
-        **dict.fromkeys(("accuracy", "damage", "random_rank", "random_variance", "percentile"), _NUMBER),
-        **dict.fromkeys(("clean", "guessing"), _NUMBER),
-    },
-    "erased_once": {
-        **dict.fromkeys(("run_id", "site", "method"), pl.String),
-        **dict.fromkeys(("boundary", "position", "rank"), pl.Int32),
-        **dict.fromkeys(("chance", "before", "residual"), _NUMBER),
-        "speaks": pl.Boolean,
-        **dict.fromkeys(("now", "later", "damage_now", "damage_later", "random_now", "random_later"), _NUMBER),
-    },
-    "refitted": {
-        **dict.fromkeys(("run_id", "site", "method"), pl.String),
-        **dict.fromkeys(("boundary", "length", "rank"), pl.Int32),
-        **dict.fromkeys(("chance", "before", "residual", "kept_residual"), _NUMBER),
-        "speaks": pl.Boolean,
-        **dict.fromkeys(("accuracy", "damage", "alike"), _NUMBER),
-    },
-    "ablations": {
-        **dict.fromkeys(("run_id", "site", "edit"), pl.String),
-        **dict.fromkeys(("accuracy", "damage", "turned", "percentile"), _NUMBER),
-    },
+    **erasure_tables.SCHEMAS,
     "interchanges": {
         **dict.fromkeys(("run_id", "place", "how"), pl.String),
         **dict.fromkeys(("now", "now_low", "now_high", "later", "later_low", "later_high", "kept"), _NUMBER),
@@ -85,15 +61,22 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "position": pl.Int32,
         **dict.fromkeys(("same", "later", "taps_damage"), _NUMBER),
     },
+    **pretrained.SCHEMAS,
 }
 
 
 def collect(sources: Sequence[Path]) -> dict[str, pl.DataFrame]:
-    """The tables of the state-tracking runs in packs and folders of runs."""
+    """The tables of the state-tracking runs in packs and folders of runs, and of fine-tuned models in folders."""
     rows: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
     seen: set[str] = set()
     for source in sources:
-        for result in _runs_in(source):
+        tuned = list(tuned_in(source)) if source.is_dir() else []
+        for result in tuned:
+            seen.add(str(result.path))
+            for name, found in pretrained.rows_of(result).items():
+                rows[name] += found
+        # A folder has the one or the other.
+        for result in _runs_in(source) if not tuned else ():
             if result.run_id in seen or result.find(Lengths) is None:
                 continue
             seen.add(result.run_id)
@@ -119,7 +102,7 @@ def _runs_in(source: Path) -> Iterator[RunResult]:
 def merge(folder: Path, tables: dict[str, pl.DataFrame]) -> int:
     """Adds the tables to those in a folder, in place of what is there of the same runs; gives the runs there are."""
     make_folder(folder)
-    ids = tables["models"]["run_id"].to_list()
+    ids = [*tables["models"]["run_id"], *tables["tuned"]["run_id"]]
     for name, frame in tables.items():
         path = folder / f"{name}.parquet"
         if path.is_file():
@@ -184,77 +167,11 @@ def _probes(result: RunResult) -> Iterator[Row]:
     found = result.find(Probes)
     if found is None:
         return
-    place = _boundaries(result)
+    place = boundaries(result)
     kept = SCHEMAS["probes"]
     for row in found.rows():
         own = {"run_id": result.run_id, "boundary": place.get(row["site"]), **row}
         yield {name: own[name] for name in kept}
-
-
-def _erasures(result: RunResult) -> Iterator[Row]:
-    found = result.find(Erasures)
-    place = _boundaries(result)
-    for one in found.erased if found else ():
-        assert found is not None
-        for at, length in enumerate(found.lengths):
-            longer = one.random_longer[at - 1] if at and one.random_longer else ()
-            drawn = longer if at else one.random_variance
-            yield {
-                "run_id": result.run_id,
-                "site": one.site,
-                "method": one.method,
-                "boundary": place.get(one.site),
-                "rank": one.rank,
-                "variance": one.variance,
-                "before": one.before,
-                "residual": one.residual,
-                "speaks": found.speaks(one),
-                "length": length,
-                "accuracy": one.accuracy[at],
-                "damage": one.damage[at],
-                "random_rank": _mean(one.random_rank) if at == 0 else None,
-                "random_variance": _mean(drawn),
-                "percentile": _mean([value > one.accuracy[at] for value in drawn]),
-                "clean": found.clean[at],
-                "guessing": found.guessing[at],
-            }
-
-
-def _once(result: RunResult) -> Iterator[Row]:
-    found = result.find(Erasures)
-    place = _boundaries(result)
-    for one in found.once if found else ():
-        assert found is not None
-        drawn = {"random_now": _mean(one.random_now), "random_later": _mean(one.random_later)}
-        where = {"run_id": result.run_id, "boundary": place.get(one.site), "position": found.position}
-        yield {**where, **vars(one), "speaks": found.speaks(one), **drawn}
-
-
-def _refitted(result: RunResult) -> Iterator[Row]:
-    found = result.find(Erasures)
-    place = _boundaries(result)
-    for one in found.refitted if found else ():
-        assert found is not None
-        said = {name: value for name, value in vars(one).items() if name != "cosines"}
-        alike = _mean([value**2 for value in one.cosines])
-        where = {"run_id": result.run_id, "boundary": place.get(one.site)}
-        yield {**where, **said, "speaks": found.speaks(one), "alike": alike}
-
-
-def _ablations(result: RunResult) -> Iterator[Row]:
-    found = result.find(Erasures)
-    for one in found.ablated if found else ():
-        yield {"run_id": result.run_id, **vars(one), "turned": _mean(one.turned), "percentile": one.percentile}
-
-
-def _boundaries(result: RunResult) -> dict[str, int]:
-    """Site to its number, of those between blocks."""
-    probes = result.find(Probes)
-    return {site: number for number, site in enumerate(probes.boundaries)} if probes else {}
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _interchanges(result: RunResult) -> Iterator[Row]:
@@ -286,10 +203,7 @@ ROWS: dict[str, Callable[[RunResult], Iterator[Row]]] = {
     "models": _model,
     "lengths": _lengths,
     "probes": _probes,
-    "erasures": _erasures,
-    "erased_once": _once,
-    "refitted": _refitted,
-    "ablations": _ablations,
+    **erasure_tables.ROWS,
     "interchanges": _interchanges,
     "alignments": _alignments,
     "recoveries": _recoveries,
