@@ -75,7 +75,7 @@ def _heat_map(cells: Sequence[Row], panel: str, order: Sequence[str], widths: Se
         color=alt.condition(f"datum.value > {STRONG}", alt.value("white"), alt.value("#1c2430")),
     )
     height, width = LINE_HEIGHT * len(order), CELL * len(widths)
-    title = alt.TitleParams(f"{panel} ({who})", fontSize=11)  # so that those of neighbours do not run together
+    title = alt.TitleParams([panel, who], fontSize=11)  # so that those of neighbours do not run together
     return alt.layer(squares, numbers).properties(width=width, height=height, title=title)
 
 
@@ -111,7 +111,8 @@ def lines(
         for (panel, row, width), value in published.items()
     ]
     widths = sorted({row["width"] for row in [*known, *printed]})
-    drawn = [_lines(known, printed, panel, widths, dash) for panel in panels]
+    there = {row["panel"] for row in [*known, *printed]}  # what was not run is said beside the drawing
+    drawn = [_lines(known, printed, panel, widths, dash) for panel in panels if panel in there]
     return _titled(alt.hconcat(*drawn, spacing=16), title)
 
 
