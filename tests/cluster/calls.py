@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -46,7 +47,15 @@ def command(source: Path, root: Path, *options: str) -> list[str]:
 
 
 def start(words: list[str], environment: Mapping[str, str]) -> "subprocess.Popen[str]":
-    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        words,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # Where the tests run in the background, an interrupt is ignored, and what is ignored stays so.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
 
 
 def call(words: list[str], environment: Mapping[str, str] = os.environ) -> tuple[int, str]:
