@@ -5,7 +5,7 @@ Nothing here knows what a stage does: a stage gets trained models and gives arti
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from mixerscope.artifacts import (
     Weights,
 )
 from mixerscope.checkpoints import CohortCheckpoint
-from mixerscope.errors import UserError
+from mixerscope.errors import CorruptFile, UserError
 from mixerscope.machine import CPU, Machine, matmuls, torch_threads
 from mixerscope.model import Model, build_model, parameter_count, state_size, trained_models
 from mixerscope.progress import Progress, told
@@ -108,6 +108,13 @@ def is_finished(spec: RunSpec, root: Path) -> bool:
     """Whether the training and all stages of a spec are there; a folder that is not what its name says is refused."""
     folder = run_folder(spec, root)
     return _is_there(folder) and all(_is_there(folder.stage(name, spec.stage_id(name))) for name in spec.stages)
+
+
+def seems_finished(spec: RunSpec, root: Path) -> bool:
+    """The same for those who look at many: one that is damaged is not finished, and whoever makes it says so."""
+    with suppress(CorruptFile):
+        return is_finished(spec, root)
+    return False
 
 
 def _is_there(folder: RunFolder | StageFolder) -> bool:

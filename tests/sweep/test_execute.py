@@ -15,6 +15,7 @@ from mixerscope.machine import CPU, Machine
 from mixerscope.progress import Cancelled
 from mixerscope.store import find_runs
 from mixerscope.sweep import forecast as forecast_module
+from mixerscope.sweep.best import finished_runs
 from mixerscope.sweep.cost import Calibration
 from mixerscope.sweep.device import with_its_share
 from mixerscope.sweep.execute import execute
@@ -113,6 +114,21 @@ def test_a_cohort_that_fails_does_not_stop_the_others(sweep_file, tmp_path, monk
     [row] = [row for row in read_rows(tmp_path) if row["kind"] == "cohort" and row["ending"] == "failed"]
     assert row["runs"] == [spec.run_id for spec in specs if spec.model.architecture == "based"]
     assert [row.ending for row in carry_out(specs, tmp_path).cohorts] == ["finished"], "the next call tries again"
+
+
+def test_a_run_that_is_damaged_in_mid_sweep_fails_its_cohort_and_no_other(sweep_file, tmp_path):
+    specs = load_runs(str(sweep_file({"model.architecture": ["attention", "based"], "seed": [0, 1]})))
+    plan = make_plan(specs, tmp_path, CPU)
+    damaged = runs.run_folder(specs[0], tmp_path)
+    damaged.path.mkdir()
+    (damaged.path / "seal.json").write_text('{"kind": "tra')
+    outcome = execute(plan, tmp_path, CPU)
+    assert {row.architecture: row.ending for row in outcome.cohorts} == {"attention": "failed", "based": "finished"}
+    assert outcome.failed[0].reason.startswith(f"{damaged.path}/seal.json: this is no Seal")
+    assert [run.run_id for run in finished_runs(specs, tmp_path)] == [spec.run_id for spec in specs[2:]]
+    plan = make_plan(specs, tmp_path, CPU)
+    assert set(plan.damaged) == {specs[0].run_id}
+    assert [cohort.runs for cohort in plan.cohorts] == [(specs[1],)], "the others of its cohort are made"
 
 
 def test_diverged_members_are_counted(sweep_file, tmp_path):

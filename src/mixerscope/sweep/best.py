@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mixerscope.artifacts import Scores, Verdicts
 from mixerscope.results import RunResult, Runs, load_run, run_folder
-from mixerscope.runs import is_finished
+from mixerscope.runs import seems_finished
 from mixerscope.spec import RunSpec, id_of
 from mixerscope.spec.labels import columns
 from mixerscope.sweep.text import aligned
@@ -33,7 +33,7 @@ def best_runs(results: Iterable[RunResult]) -> Runs:
 
 def finished_runs(runs: Iterable[RunSpec], root: Path) -> Runs:
     """Those of the runs that have been made with all their stages, in order."""
-    return Runs(load_run(run_folder(run, root).path, stages=run) for run in runs if is_finished(run, root))
+    return Runs(load_run(run_folder(run, root).path, stages=run) for run in runs if seems_finished(run, root))
 
 
 def _without_rate(result: RunResult) -> str:

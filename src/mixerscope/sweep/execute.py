@@ -165,7 +165,7 @@ class _Executor:
                 if self.table.has_failed(pick[1].id, self.call):
                     self.claims.release(pick[1])
                     continue
-                if any(not runs.is_finished(run, self.root) for run in pick[1].runs):
+                if any(not runs.seems_finished(run, self.root) for run in pick[1].runs):
                     return pick
                 self.claims.release(pick[1])
                 self.outcome.elsewhere.append(pick[1])

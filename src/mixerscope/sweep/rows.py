@@ -7,7 +7,7 @@ from pathlib import Path
 from mixerscope.artifacts import Timing
 from mixerscope.errors import MixerscopeError
 from mixerscope.results import load_run, run_folder
-from mixerscope.runs import is_finished
+from mixerscope.runs import seems_finished
 from mixerscope.sweep.forecast import Running
 from mixerscope.sweep.plan import Estimator, Job
 from mixerscope.sweep.table import CohortRow, Ending, describe
@@ -24,7 +24,7 @@ def cohort_row(job: Job, running: Running, ending: Ending, reason: str, estimato
     elif running.stage == "train" and (rate := running.rate()) is not None and ending == "out of time":
         # As if all of training went on like this; it is nearly all there is.
         alone = running.work * (spent - train + train * running.total / running.done) / spent
-    there = [run for run in cohort.runs if is_finished(run, root)]
+    there = [run for run in cohort.runs if seems_finished(run, root)]
     found = [load_run(run_folder(run, root).path, stages=run) for run in there]
     trained = [result for result in found if result.status.outcome != "diverged"]
     return CohortRow(

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 
-from mixerscope.runs import is_finished
+from mixerscope.runs import seems_finished
 from mixerscope.signals import GRACE, refuse_signals
 from mixerscope.store import holders
 from mixerscope.store.checkpoints import WORKSHOP
@@ -60,7 +60,7 @@ class Following:
         rows = rows_of(self.root, self.call)
         failed = {row.cohort for row in rows if isinstance(row, CohortRow) and row.ending == "failed"}
         # What is finished stays so, and is not looked at again.
-        self.unmade = [c for c in self.unmade if not all(is_finished(run, self.root) for run in c.runs)]
+        self.unmade = [c for c in self.unmade if not all(seems_finished(run, self.root) for run in c.runs)]
         return [cohort for cohort in self.unmade if cohort.id not in failed]
 
     def wait_for_others(self) -> None:
