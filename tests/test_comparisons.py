@@ -127,11 +127,15 @@ def test_what_nobody_measured_is_refused(runs):
         "no quantity or mechanism named 'acuracy'; did you mean 'accuracy'": "acuracy",
         "was put to the proof; the stage `prove`": "induction",
         "a route begins at a slot that was patched": ("query",),
+        "a route ends where the answer is read, at the query, not at value": ("key", "value"),
+        "no place that was tried named 'vlue'; did you mean 'value'": ("key", "vlue", "query"),
         "did not keep the single documents": head,
     }
     for message, what in refused.items():
         with pytest.raises(UserError, match=message):
             ms.compare(a, b, what)
+    with pytest.raises(UserError, match="induction is a route of the key, not of the value"):
+        ms.compare(a, b, "induction", slot="value")
     with pytest.raises(UserError, match="no slot that was corrupted named 'ky'"):
         ms.compare(a, b, "gap", slot="ky")
     grid = ms.interchange(induction(), PAIRS, [RESTORE])

@@ -12,7 +12,7 @@ from mixerscope.analysis import Rules, hypotheses
 from mixerscope.analysis.differences import NAMES, Comparison, Numbers, over_documents, over_paired_seeds
 from mixerscope.analysis.proofs import taken_by, tested
 from mixerscope.artifacts import Provenance
-from mixerscope.artifacts.effects import ORIGINAL, Cell, EffectTable, corrupted
+from mixerscope.artifacts.effects import JOINT, ORIGINAL, Cell, EffectTable, corrupted
 from mixerscope.artifacts.proof import Proof
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions import (
@@ -216,7 +216,15 @@ class _Asked:
         if not route or route[0] not in table.slots:
             slots = ", ".join(table.slots)
             raise UserError(f"a route begins at a slot that was patched ({slots}), as key → value → query does")
-        return route
+        if self.slot not in (None, route[0]):
+            raise UserError(f"{_said(self.what)} is a route of the {route[0]}, not of the {self.slot}")
+        if table.facts.read and route[-1] != table.facts.read[0]:
+            raise UserError(f"a route ends where the answer is read, at the {table.facts.read[0]}, not at {route[-1]}")
+        tried = {cell.role for cell in table.cells if JOINT not in cell.role}
+        for place in route[1:]:  # of another one nobody knows whether a document takes it
+            if place not in tried:
+                raise UnknownName("place that was tried", place, tried)
+        return _collapsed(route)
 
 
 def _likelihoods(original: Effects, others: Mapping[str, Effects]) -> dict[str, Tensor]:

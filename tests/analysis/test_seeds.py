@@ -140,6 +140,9 @@ def test_what_cannot_be_put_together_is_refused():
     for wrong in ([], [INDUCTION, 0.5], [None, 0.5]):
         with pytest.raises(UserError, match="verdicts or shares"):
             over_seeds(wrong)
+    for wrong in (INDUCTION, None, ["induction"], "induction"):
+        with pytest.raises(UserError, match="takes a list"):
+            over_seeds(wrong)  # pyright: ignore[reportArgumentType] - on purpose
     for wrong in ([0.5, 1.2], [-0.1], [float("nan")]):
         with pytest.raises(UserError, match="lie between 0 and 1"):
             over_seeds(wrong)

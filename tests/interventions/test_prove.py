@@ -308,6 +308,8 @@ def test_most_of_a_logit_difference_is_not_yet_an_answer(build, answered: bool, 
         ("vale", "key", "role"),
         ("*", "key", "names a role at each of blocks.1.resid_pre, and '\\*' is none"),
         ("value", "kee", "no slot that is corrupted named 'kee'"),
+        (None, "key", "the name of a role at each station, such as 'value', not None"),
+        ([3], "key", "not \\[3\\]"),
     ],
 )
 def test_a_route_that_the_model_cannot_have_is_refused_in_a_sentence(route, slot: str, message: str):

@@ -103,3 +103,11 @@ def test_a_component_the_weights_ignore_is_dead_not_broken():
     with torch.inference_mode():
         tested = self_test(model, PAIRS, ["blocks.0.mixer.v", "blocks.1.mixer.v"])
     assert [site.dead for site in tested.sites] == [True, False]
+
+
+@torch.no_grad()
+def test_logits_that_are_not_finite_are_called_so():
+    model = build_model(ModelSpec(architecture="attention", width=16), TASK.vocab_size, seed=0)
+    model.token_embedding.weight[PAIRS.original.tokens[0, 1]] = float("nan")
+    with pytest.raises(SelfTestFailed, match="cannot be trusted: the model's own logits are not finite"):
+        interchange(model, PAIRS)

@@ -226,6 +226,25 @@ def test_a_handful_of_documents_is_no_evidence():
     assert found.reason == "8 documents are too few (needed: 16)"
 
 
+def test_a_route_that_all_of_few_documents_take_says_that_they_are_too_few():
+    model = induction_transformer(TASK, 0)
+    pairs = make_pairs(TASK, PairSettings(documents=32, avoid_present=True), data_seed=0)
+    found = verdict(interchange(model, pairs), model)
+    assert found.mechanism == "undetermined"
+    said = "sufficient 1.00 of 32 documents, 0.89 to 1.00, of which all should lie above 0.9"
+    assert found.sentence().endswith(f"in 100%; accuracy 100% (guessing 25%); gap 1.00; weakest test: {said}")
+
+
+@torch.no_grad()
+def test_answers_that_differ_by_less_than_is_kept_are_not_called_unread():
+    model = induction_transformer(TASK, 0)
+    model.final_norm.weight.fill_(1e-30)
+    pairs = make_pairs(TASK, PairSettings(documents=64, avoid_present=True), data_seed=0)
+    found = verdict(interchange(model, pairs), model)
+    assert found.mechanism == "undetermined"
+    assert "loses 1.00 [0.94, 1.00] of the answers, but not by logits that differ enough" in found.reason
+
+
 def test_a_slot_the_grid_does_not_have_is_named():
     model = induction_transformer(TASK, 0)
     pairs = make_pairs(TASK, PairSettings(documents=16), data_seed=0)

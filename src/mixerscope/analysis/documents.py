@@ -44,7 +44,9 @@ class SlotDocuments:
         self.high = self._values(against(slot) if against(slot) in table.unedited else ORIGINAL)
         self.low = self._values(corrupted(slot))
         self.right = right
-        self.counts = right & ~fooled & (self.high > self.low)
+        self.lost = right & ~fooled
+        """[n] the right answers that the corruption takes away."""
+        self.counts = self.lost & (self.high > self.low)
         """[n] the documents that count."""
 
     @cached_property

@@ -149,6 +149,13 @@ class Questions:
             lost = proportion_estimate(documents.counts[documents.right])
             reads = lost.high > self.rules.reads
             self.tests.append(Test(f"reads the {slot}", reads, lost, None, "right answers lost when it is changed"))
+            faded = proportion_estimate(documents.lost[documents.right])
+            if not reads and faded.high > self.rules.reads:
+                return self.unnamed(
+                    UNDETERMINED,
+                    f"changing the {slot} loses {interval(faded)} of the answers, but not by logits that differ enough"
+                    " to be measured",
+                )
             if not reads:
                 return self.unnamed(
                     NOT_RETRIEVAL,

@@ -71,6 +71,8 @@ def over_seeds(found: Sequence[Verdict | None] | Sequence[float]) -> OverSeeds:
     Seeds agree if mechanism, route and blocks are the same. Their mean share has a 95% interval inside [0, 1] from
     three seeds on.
     """
+    if not isinstance(found, Sequence) or not all(isinstance(item, Verdict | int | float | None) for item in found):
+        raise UserError("over_seeds takes a list: the verdicts of several seeds, None for one without, or their shares")
     shares = [item for item in found if not isinstance(item, Verdict) and item is not None]
     verdicts = [item for item in found if isinstance(item, Verdict)]
     if not found or (shares and len(shares) < len(found)):

@@ -102,8 +102,12 @@ class Verdict(Frames):
             said.append(f"accuracy {self.accuracy.value:.0%}{guess}")
         if self.gap is not None:
             said.append(f"gap {self.gap.value:.2f}")
-        if self.weakest is not None and self.weakest.value is not None:
-            said.append(f"weakest test: {self.weakest.name} {self.weakest.value.value:.2f}")
+        test = self.weakest
+        if test is not None and test.value is not None:
+            said.append(f"weakest test: {test.name} {test.value.value:.2f}")
+            if not test.passed and test.needed is not None and test.value.value > test.needed:
+                low = f"{test.value.low:.2f} to {test.value.high:.2f}"
+                said[-1] += f" of {test.value.n} documents, {low}, of which all should lie above {test.needed:g}"
         return "; ".join(said)
 
     def __repr__(self) -> str:

@@ -64,8 +64,12 @@ def prove(
     """Tests any route, also one that a person writes down: the roles that carry the information at the stations between
     the blocks, `"value"` or `["value", "value"]`, of the slot (default: the first one patched)."""
     if not isinstance(route, Route):
-        slot = pairs.patched[0] if slot is None else slot
+        slot, named = pairs.patched[0] if slot is None else slot, isinstance(route, Sequence)
+        if not named or not all(isinstance(name, str) for name in (*route, slot)):
+            raise UserError(f"a route is the name of a role at each station, such as 'value', not {route!r}")
         route = Route(slot, (route,) if isinstance(route, str) else tuple(route))
+    if fresh_documents < 0:
+        raise UserError(f"fresh_documents is a number of documents or 0 for none, not {fresh_documents}")
     return prove_cohort([model], pairs, [[route]], variants, batch_documents, fresh_documents)[0]
 
 

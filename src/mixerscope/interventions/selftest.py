@@ -113,6 +113,8 @@ class Tester:
             # Where sums are added up in varying order, or products are rounded, rounding alone can look like a fault.
             # The edit has reached the logits here; whether it is the right one is seen in strict arithmetic.
             return self._strict.passed(site)
+        if complaint is not None and not bool(self.plain.isfinite().all()):
+            complaint = "the model's own logits are not finite"
         if complaint is not None:
             raise SelfTestFailed(f"site {site!r} cannot be trusted: {complaint}")
         return test
