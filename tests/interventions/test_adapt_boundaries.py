@@ -212,6 +212,13 @@ def test_a_site_that_is_no_boundary_is_found_out(boundaries, wrong, said):
     assert said in failures[f"boundary {wrong}"]
 
 
+def test_no_verdict_is_read_off_boundaries_that_are_none():
+    pairs = make_pairs(TASK, PairSettings(documents=16), data_seed=0)
+    model = adapt(induction_transformer(TASK, 0), PLACES, boundaries=STREAM[::-1])
+    with pytest.raises(UserError, match="boundary behind cannot be one: between is named after it"):
+        verdict(interchange(model, pairs), model)
+
+
 class Skipping(HomeMade):
     """The last layer's output also gets what the first one read: a path beside the residual stream."""
 
@@ -279,6 +286,19 @@ def test_a_map_that_passes_over_a_layer_is_warned_of(layered, middle):
     places = {"a": "layers.0:input", "b": middle, "c": "layers.2"}
     with pytest.warns(UserWarning, match=r"one block of this map is layers\.0 to layers\.1"):
         adapt(layered, places, boundaries=["a", "b", "c"])
+
+
+@pytest.mark.parametrize("places", [["table", "layers.1", "layers.2"], ["layers.0:input", "layers.0", "final"]])
+def test_so_is_one_that_begins_before_the_layers_or_ends_behind_them(layered, places):
+    layered.final = nn.Identity()
+    with pytest.warns(UserWarning, match=r"one block of this map is layers\.[01] to layers\.[12]"):
+        adapt(layered, dict(zip("abc", places, strict=True)), boundaries=list("abc"))
+
+
+def test_two_boundaries_at_one_place_are_refused(layered):
+    places = {"a": "layers.0:input", "b": "layers.0", "c": "layers.1:input", "d": "layers.1", "e": "layers.2"}
+    with pytest.raises(UserError, match="the boundaries 'b' and 'c' are one place, with no block between them"):
+        adapt(layered, places, boundaries=list("abcde"))
 
 
 def test_a_map_of_every_layer_is_not(layered, recwarn):

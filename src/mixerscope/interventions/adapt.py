@@ -94,6 +94,7 @@ class Adapted(nn.Module):
         self._boundaries = _by_name(places) if boundaries is None else tuple(boundaries)
         _known(self._boundaries, places)
         self._parts = _blocks(self._boundaries, parts, places, heads)
+        _apart(self.foreign, self._boundaries, places)
         _warn_of_hidden_layers(self.foreign, [places[name] for name in self._boundaries])
 
     def boundaries(self) -> tuple[str, ...]:
@@ -223,13 +224,28 @@ def _blocks(
 
 def _warn_of_hidden_layers(module: nn.Module, boundaries: Sequence[Place]) -> None:
     """Says where one block of the map is several layers of the module: a route through them looks like one step."""
-    for before, after in pairwise(place.cut(module) for place in boundaries):
+    cuts = [place.cut(module) for place in boundaries]
+    if len(lists := {cut[0] for cut in cuts if cut is not None}) == 1:
+        # What is at the edge of no layer stands before all of them, or behind: an embedding, a last norm.
+        [path] = lists
+        cuts[0], cuts[-1] = cuts[0] or (path, 0), cuts[-1] or (path, len([*module.get_submodule(path).children()]))
+    for before, after in pairwise(cuts):
         if before is not None and after is not None and before[0] == after[0] and after[1] - before[1] > 1:
             layers = f"{before[0]}.{before[1]} to {before[0]}.{after[1] - 1}"
             message = (
                 f"one block of this map is {layers}, and a verdict cannot tell them apart; name a site between them"
             )
             warnings.warn(message, stacklevel=4)
+
+
+def _apart(module: nn.Module, names: Sequence[str], places: Mapping[str, Place]) -> None:
+    """Refuses two boundaries that are one place: the block between them would be none."""
+    at: dict[object, str] = {}
+    for name in names:
+        where = places[name].cut(module) or places[name]
+        if where in at:
+            raise UserError(f"the boundaries {at[where]!r} and {name!r} are one place, with no block between them")
+        at[where] = name
 
 
 def _known(sites: Iterable[str], names: Iterable[str]) -> None:

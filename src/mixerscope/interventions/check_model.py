@@ -26,6 +26,9 @@ from mixerscope.showing import counted
 from mixerscope.sites import edit, record
 from mixerscope.tasks import Batch
 
+FEW = 4
+"""Documents on which a verdict looks whether boundaries are such."""
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -85,6 +88,17 @@ def check_model(model: Adapted, documents: Tensor | Batch) -> ModelCheck:
         sites = tuple(checker.site(name) for name in model.places)
         others = (*checker.head(), *checker.residual(), *checker.boundaries(), *checker.parts())
         return ModelCheck(sites, (checker.repeats(), *others))
+
+
+def demand_boundaries(model: Adapted, tokens: Tensor) -> None:
+    """Refuses a map whose boundaries are none, as a verdict would read routes off them all the same."""
+    with evaluating(model), torch.inference_mode():
+        checker = _Checker(model, tokens[:FEW].to(device_of(model)))
+        for site in model.boundaries():
+            checker.site(site)
+        for found in checker.boundaries():
+            if found.failure is not None:
+                raise UserError(f"{found.what} cannot be one: {found.failure} (`check_model` tests all of a map)")
 
 
 class _Checker:

@@ -25,6 +25,7 @@ from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.asks import unasked_at
 from mixerscope.interventions.batching import batching, device_of
+from mixerscope.interventions.check_model import demand_boundaries
 from mixerscope.interventions.effects import Effects, counterfactual_or_runner_up
 from mixerscope.interventions.engine import Grid
 from mixerscope.interventions.members import Members
@@ -89,6 +90,8 @@ def verdicts(grid: Grid, model: Model | Adapted, rules: RulesLike = None) -> Ver
 
 def prove_table(table: EffectTable, grid: Grid, model: Model | Adapted, rules: RulesLike = None) -> Proof:
     """The proof of every route that a table proposes, on the documents of its grid."""
+    if isinstance(model, Adapted):
+        demand_boundaries(model, grid.pairs.original.tokens)
     routes = [Route(slot, path) for slot, path in hypotheses(table, rules)]
     return prove_cohort([model], grid.pairs, [routes], other_sizes(grid.pairs))[0]
 
