@@ -4,10 +4,12 @@ import re
 from math import prod
 from pathlib import Path
 
+import polars as pl
 import pytest
 from benchmarks.paste import pasted
 from benchmarks.reproduction import COSTS, DRAWING, PAGE, PICTURE, tables
 
+from mixerscope.experiments.paper.collect import collect
 from mixerscope.experiments.paper.data import FILES, Results
 from mixerscope.experiments.paper.page import INDEX, page_text
 from mixerscope.experiments.paper.render import compared, draw, kept_figures, load_results, read_about, sha256
@@ -78,6 +80,23 @@ def test_what_is_kept_is_small():
 def test_runs_without_a_proof_have_no_name(results):
     without = results.runs.filter(~results.runs["proof"])
     assert set(without["mechanism"].unique()) <= {None, "no proof taken", "not above guessing", "not retrieval"}
+
+
+PROVEN = {
+    "fig3": ("d128-five-seeds-tf32-best.pack", "rest-five-seeds-tf32-best.pack"),
+    "fig4a": ("d64-none-and-1.pack",),
+    "questions": ("float32-best.pack",),
+}
+"""Packs of which the runs have proofs."""
+
+
+@pytest.mark.parametrize("name", PROVEN)
+def test_todays_rules_give_the_runs_that_are_packed_the_verdicts_of_the_tables(name, results):
+    found = collect([KEPT / name / pack for pack in PROVEN[name]]).runs
+    kept = results.runs.filter(pl.col("run_id").is_in(found["run_id"].implode()))
+    assert len(kept) == len(found) >= 20
+    columns = ["run_id", "mechanism", "route"]
+    assert found.select(columns).sort("run_id").equals(kept.select(columns).sort("run_id"))
 
 
 def test_the_docs_say_what_every_figure_costs(root):
