@@ -15,6 +15,7 @@ from mixerscope.interventions import (
     plan_grid,
     state_sites,
 )
+from mixerscope.mixers import Mixer
 from mixerscope.model import build_model
 from mixerscope.registry import MIXERS
 from mixerscope.sites import named_sites
@@ -37,7 +38,9 @@ def test_together_is_one_by_one(architecture: str):
     with torch.no_grad():  # one member takes all tokens for the same, so that there restoring the key is no edit
         models[1].token_embedding.weight.copy_(models[1].token_embedding.weight[0].clone())
     last = models[0].layers()[1].movers()[-1].site
-    sites = ["embed", "blocks.0.mixer_in", f"blocks.1.{last}", "blocks.1.resid_post", *state_sites(models[0])[:1]]
+    states = state_sites(models[0])
+    assert states or type(models[0].layers()[0].mixer).step is Mixer.step, "what is carried on can be patched"
+    sites = ["embed", "blocks.0.mixer_in", f"blocks.1.{last}", "blocks.1.resid_post", *states[:1]]
     plan = plan_grid(models[0], PAIRS, sites, ["key", "value&query"], ["restore"], edits=["swap", "noise"])
     together = interchange_cohort(models, PAIRS, plan, batch_documents=3)
     for grid, model in zip(together, models, strict=True):

@@ -13,6 +13,7 @@ import mixerscope.report.serve
 from mixerscope.errors import UserError
 from mixerscope.report.serve import Live, PageServer
 from mixerscope.store.folder import Seal
+from mixerscope.store.locks import locked
 
 from .conftest import find_run
 
@@ -124,6 +125,17 @@ def test_a_folder_without_runs_is_refused(tmp_path):
         PageServer(tmp_path, 0)
     with pytest.raises(UserError, match="is not a folder"):
         PageServer(tmp_path / "nowhere", 0)
+
+
+def test_a_sweep_that_has_finished_nothing_yet_is_waited_for(folder, tmp_path):
+    root = tmp_path / "runs"
+    root.mkdir()
+    with locked(root, ["based-0123456789ab"], wait=False, interrupt=lambda: None):
+        live = Live(root, clock=lambda: 0.0)
+        assert "1 run is in the making" in live.page().decode()
+        assert json.loads(live.state())["said"] == "0 runs finished, 1 in the making"
+        folder("based")
+        assert "<dd>1 model. " in live.page().decode()
 
 
 def test_in_the_browser_the_page_grows_and_keeps_its_filters(served, folder, opened):

@@ -28,6 +28,17 @@ LARGEST_PORT = 65535
 PAUSE = 5.0
 """Seconds between two pages at least, and this many times what the last one took to make."""
 TIMES = 4
+WAITING = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="refresh" content="3"><title>Mixerscope: no run is finished yet</title>
+<link rel="icon" href="data:,"><style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 16px/1.55 system-ui, sans-serif; margin: 12vh auto; max-width: 36em; padding: 0 24px; }}
+</style></head>
+<body><main><h1>No run is finished yet</h1>
+<p>{making} in the making. The page is here as soon as the first is done.</p></main></body></html>
+"""
+"""In the place of a page, where a sweep has just begun."""
 
 
 class Live:
@@ -66,17 +77,25 @@ class Live:
     def _make(self) -> None:
         begun = self._clock()
         seen, damaged = self._fingerprint(), []
+        if (making := len(overview(self.root).making)) and not self._seals():
+            self._page, self._again = (
+                WAITING.format(making=f"{making} run{'s are' if making > 1 else ' is'}").encode(),
+                0.0,
+            )
+            return
         groups = gather(load_runs(self.root, damaged))
         self._page = render(groups, live=seen).encode()
         self.runs, self.left_out, self._seen = sum(len(group.models) for group in groups), damaged, seen
         now = self._clock()
         self._again = now + max(PAUSE, TIMES * (now - begun))
 
+    def _seals(self) -> list[Path]:
+        return [path for pattern in ("", "*/", "*/*/") for path in self.root.glob(pattern + Seal.file)]
+
     def _fingerprint(self) -> str:
         """Of all seals, which are written last: it changes when a run or an analysis is finished, or made anew."""
-        seals = [path for pattern in ("", "*/", "*/*/") for path in self.root.glob(pattern + Seal.file)]
         found = hashlib.sha256()
-        for path in sorted(seals):
+        for path in sorted(self._seals()):
             try:
                 about = path.stat()
             except OSError:
