@@ -4,10 +4,10 @@ The runs are made by a script: one tiny model of each architecture is trained an
 left is sealed again under every other seed and learning rate of a sweep, so that 10,000 folders are there in a minute
 and each is whole. Commands are whole processes, start included, with files in the machine's cache. Their seconds are
 of the CPU, so that waiting for a busy machine is not counted, as none of them waits for anything else; the median of
-three counts. Of `ls runs` the first call is timed by itself, by the clock too: it reads every run, on all cores, where
-neither a sweep nor a listing has seen them before, and later ones read what has changed. `collect` is given a million
-cells, in runs of 1,400 each: both slots, three edits; its seconds are those of all threads together. How long it takes
-where every run has 300, and so five times as many files are read, stands beside it. Writes
+three counts. Of `ls runs` the first call is timed by itself: where neither a sweep nor a listing has seen the runs before
+it reads every one, on all cores, whose seconds are added up; later ones read what has changed. `collect` is given a
+million cells, in runs of 1,400 each: both slots, three edits; its seconds are those of all threads together. What it
+takes where every run has 300, and so five times as many files are read, stands beside it. Writes
 benchmarks/results/scale.json, and exits with 1 where a bar is missed.
 
     python -m benchmarks.scale
@@ -111,41 +111,37 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 WATCH = """
-import os, subprocess, sys, time
-began = time.monotonic()
+import os, subprocess, sys
 process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
 _, code, used = os.wait4(process.pid, 0)
-print(code, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, time.monotonic() - began)
+print(code, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 """
 """What starts a command and says what it took: a small process, as a child's peak is at least what its parent has."""
 
 
-def timed(words: Sequence[str], times: int = TIMES) -> tuple[float, float, float]:
-    """Seconds of the CPU, and the most MiB, of a command that must succeed: the median of some calls. And by the clock:
-    the quickest, as it is the machine's others that the rest waited for."""
-    taken: list[tuple[float, float, float]] = []
+def timed(words: Sequence[str], times: int = TIMES) -> tuple[float, float]:
+    """Seconds of the CPU, and the most MiB, of a command that must succeed: the median of some calls."""
+    taken: list[tuple[float, float]] = []
     for _ in range(times):
         command = [sys.executable, "-c", WATCH, sys.executable, "-m", "mixerscope", *words]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        code, seconds, size, passed = map(float, done.stdout.split())
+        code, seconds, size = map(float, done.stdout.split())
         if code:
             raise SystemExit(f"`mixerscope {' '.join(words)}` ended with {code:.0f}: {done.stderr}")
-        taken.append((seconds, size, passed))
-    seconds, sizes, passed = zip(*taken, strict=True)
-    return median(seconds), max(sizes), min(passed)
+        taken.append((seconds, size))
+    return median(seconds for seconds, _ in taken), max(size for _, size in taken)
 
 
 def measure(root: Path, sweep: Path, runs: int) -> dict[str, Any]:
-    status, *_ = timed(["status", str(root)])
-    first, _, passed = timed(["ls", "runs", "--out", str(root)], times=1)
-    listed, *_ = timed(["ls", "runs", "--out", str(root)])
-    skipped, size, _ = timed(["sweep", str(sweep), "--out", str(root)])
+    status, _ = timed(["status", str(root)])
+    first, _ = timed(["ls", "runs", "--out", str(root)], times=1)
+    listed, _ = timed(["ls", "runs", "--out", str(root)])
+    skipped, size = timed(["sweep", str(sweep), "--out", str(root)])
     return {
         "runs": runs,
         "status_seconds": round(status, 2),
         "ls_seconds": round(listed, 2),
         "ls_first_seconds": round(first, 1),
-        "ls_first_clock_seconds": round(passed, 1),
         "sweep_seconds": round(skipped, 1),
         "sweep_ms_per_run": round(1000 * skipped / runs, 2),
         "sweep_mib": round(size),
@@ -159,11 +155,10 @@ def measure_collect(root: Path, cells: int, stages: dict[str, Any] | None = None
     each = len(collect(root, ["effects"])) // 10
     shutil.rmtree(root)
     made = make_runs(sweep_of(cells // each + 10, stages), root)
-    seconds, size, passed = timed(["collect", str(root), "--out", str(out)])
+    seconds, size = timed(["collect", str(root), "--out", str(out)])
     count = pl.scan_parquet(out).filter(pl.col("table") == "effects").select(pl.len()).collect().item()
     shutil.rmtree(root)
-    sizes = {"cells": count, "cells_in_runs": made, "collect_mib": round(size)}
-    return {**sizes, "collect_seconds": round(seconds, 2), "collect_clock_seconds": round(passed, 2)}
+    return {"cells": count, "cells_in_runs": made, "collect_seconds": round(seconds, 2), "collect_mib": round(size)}
 
 
 def main() -> int:
