@@ -48,6 +48,18 @@ def test_status_says_what_is_finished_in_the_making_interrupted_and_failed(cli, 
     assert "mamba d=8 failed: its own" in out
 
 
+@pytest.mark.parametrize(("at", "known"), [(1e12, True), (1.0, False)])
+def test_a_stage_that_failed_is_said_until_something_was_made_since(cli, finished, tmp_path, at: float, known: bool):
+    """Of runs whose training is there: the seal of a training alone says nothing of what failed after it."""
+    [path] = (tmp_path / "runs").glob("*/seal.json")
+    about = {"kind": "cohort", "label": "mamba d=8", "runs": [path.parent.name.rpartition("-")[2]], "at": at}
+    row = {**about, "ending": "failed", "reason": "its own"}
+    (tmp_path / "runs/sweep.jsonl").write_text(json.dumps(row) + "\n")
+    assert ("mamba d=8 failed: its own" in cli("status", "runs")[1]) == known
+    (tmp_path / "runs/sweep.jsonl").open("a").write(json.dumps({**about, "ending": "finished"}) + "\n")
+    assert "failed" not in cli("status", "runs")[1]
+
+
 def test_status_of_no_folder_is_refused(refused):
     assert "nowhere is not a folder" in refused("status", "nowhere")
     assert "nowhere is not a folder" in refused("gc", "nowhere")

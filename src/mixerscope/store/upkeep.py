@@ -76,13 +76,24 @@ def _begun(header: dict[str, Any], making: dict[str, Holder]) -> Begun | None:
 def _failed(root: Path, sealed: set[str]) -> dict[str, str]:
     path = root / TABLE
     rows = read_jsonl(path) if path.is_file() else []
-    ids = {name.rpartition("-")[2] for name in sealed}
+    folders = {name.rpartition("-")[2]: root / name for name in sealed}
     try:
-        last = {row["cohort"]: row for row in rows if row["kind"] == "cohort"}
-        failed = [row for row in last.values() if row["ending"] == "failed" and not set(row["runs"]) <= ids]
+        last = {run: row for row in rows if row["kind"] == "cohort" for run in row["runs"]}
+        failed = [
+            row
+            for run, row in last.items()
+            if row["ending"] == "failed" and not _made_since(folders.get(run), row.get("at"))
+        ]
         return {str(row["label"]): str(row["reason"]) for row in failed}
     except (KeyError, TypeError) as error:
         raise CorruptFile(f"{path} is not a table of cohorts and jobs; move it away to start a new one") from error
+
+
+def _made_since(folder: Path | None, failed: float | None) -> bool:
+    """Whether somebody made a run, or what it lacked, after a try at its cohort failed; rows once did not say when."""
+    if folder is None or failed is None:
+        return folder is not None
+    return any(touched(seal) > failed for seal in (folder / Seal.file, *folder.glob(f"*/{Seal.file}")))
 
 
 def leftovers(root: Path) -> dict[Path, str]:

@@ -1,5 +1,6 @@
 """The table of seconds: what each cohort and each job took, kept beside the runs and printed at the end."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -93,7 +94,7 @@ class SweepTable:
     def add(self, row: CohortRow | JobRow, call: str = "") -> None:
         kind = "cohort" if isinstance(row, CohortRow) else "job"
         make_folder(self.root)
-        named = {"call": call} if call else {}
+        named = {"at": time.time(), **({"call": call} if call else {})}
         with locked(self.root, [NAME], True, refuse_signals):
             append_jsonl(self.root / NAME, {"kind": kind, **asdict(row), **asdict(self.conditions), **named})
 
