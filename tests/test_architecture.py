@@ -189,3 +189,41 @@ def test_tests_are_where_the_code_is():
     found |= {path.stem for path in tests.glob("test_*.py")}
     rooms = set(ROOMS) | {f"test_{name}" for name in ROOMS}
     assert found - rooms == set(ABOUT_NO_ROOM)
+
+
+ACROSS_A_ROOM = {
+    "analysis": "coverage statistics_fuzz",
+    "check": "broken_mixers every_mixer outside_mixers",
+    "cli": "bad_input elsewhere hostile looking signals upkeep",
+    "experiments": "figures_wrong kept patch_dev published round_trip seconds toy",
+    "export": "page",
+    "interventions": "benchmark cohort devices every_architecture first_looks heads no_silent_zero one_engine peers",
+    "kernels": "interpreted",
+    "mixers": "against_transformers forward_at later_interventions later_mixers later_references options"
+    " published_numbers recurrent_cells references",
+    "model": "canon plain_stacks residual site_layout threads",
+    "packs": "hostile",
+    "planted": "release_gate verdicts",
+    "report": "browser inside verdict_table writing",
+    "sweep": "shipped work",
+    "tasks": "alone counterfactuals every_task fields",
+    "training": "precision resumed_graphs",
+}
+"""Tests of a room that are of no single module of it."""
+
+
+def test_tests_are_called_like_the_modules_they_test():
+    """Those of `sweep/plan.py` are in `tests/sweep/test_plan.py`, or `test_plan_more.py` where they are many."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(Path(__file__).parent.glob("*/test_*.py")):
+        room = SOURCE / path.parent.name
+        modules = {room.name, *(part.stem for part in room.rglob("*") if part.is_dir() or part.suffix == ".py")}
+        name = path.stem.removeprefix("test_")
+        if room.is_dir() and not any(name == module or name.startswith(f"{module}_") for module in modules):
+            found.setdefault(room.name, []).append(name)
+    assert found == {room: names.split() for room, names in ACROSS_A_ROOM.items()}
+
+
+def test_tests_can_be_read_in_one_sitting_too():
+    paths = Path(__file__).parent.rglob("*.py")
+    assert [path.name for path in paths if len(path.read_text().splitlines()) > 400] == []

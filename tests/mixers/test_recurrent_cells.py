@@ -6,7 +6,7 @@ import torch
 from mixerscope.mixers.ops import gru_cells, lstm_cells
 from mixerscope.mixers.ops.gru_cells import gru
 from mixerscope.mixers.ops.lstm_cells import lstm
-from tests.mixers.test_operators import MEMBERS, assert_equals_definition, randn
+from tests.mixers.test_operator import MEMBERS, assert_equals_definition, randn
 
 DOCUMENTS, WIDTH = 3, 4
 
