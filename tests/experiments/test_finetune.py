@@ -7,8 +7,9 @@ import shutil
 import pytest
 import torch
 
-from mixerscope.artifacts import Erasures, Lengths, Probes
+from mixerscope.artifacts import Erasures, Interchanges, Lengths, Probes
 from mixerscope.artifacts.recoveries import Recoveries
+from mixerscope.artifacts.state_verdict import StateVerdict
 from mixerscope.cli import main
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.experiments.finetune import tuning
@@ -16,6 +17,8 @@ from mixerscope.experiments.finetune.pretrained import FIRST_TOKEN, Pretrained, 
 from mixerscope.experiments.finetune.results import PRETRAINED, RANDOM, TunedResult, tuned_in
 from mixerscope.experiments.task_flip.pretrained import tuned_of
 from mixerscope.experiments.task_flip.tables import collect, load, merge
+from mixerscope.interventions.members import Members
+from mixerscope.interventions.transplant import logits_after
 from mixerscope.randomness import construction
 from mixerscope.sites import record
 
@@ -73,6 +76,20 @@ def test_weights_are_those_of_the_folder_and_boundaries_those_of_the_modules(fol
     assert len(model.boundaries()) == 3
 
 
+def test_what_another_document_has_in_its_stream_is_written_at_one_position(folder):
+    model = as_tagger(Pretrained.at(folder).load(), 9)
+    members, rng = Members([model]), torch.Generator().manual_seed(0)
+    base, source = (torch.randint(9, (3, 7), generator=rng) for _ in range(2))
+    with torch.no_grad(), record(model, model.boundaries()) as seen:
+        given = model(source)
+    with torch.no_grad():
+        plain = model(base)
+        written = {site: seen[site][None, :, 4] for site in model.boundaries()[1:]}
+        found = logits_after(members, base, 4, written)[0]
+    torch.testing.assert_close(found[:, :4], plain[:, :4])
+    torch.testing.assert_close(found[:, 4], given[:, 4])
+
+
 def test_a_folder_is_tuned_beside_its_random_twin(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tuning, "GATE", 0.0)  # nothing this small learns anything here
     assert finetune(folder, tmp_path / "out", "--task", "dyck", *FEW) == 0
@@ -81,8 +98,10 @@ def test_a_folder_is_tuned_beside_its_random_twin(folder, tmp_path, monkeypatch,
     for one in found.values():
         assert one.about["model"] == folder.name
         assert one.about["layers"] == 2
-        assert not one.about["impossible"]
-        for artifact in (Lengths, Probes, Erasures, Recoveries):
+        # What a recurrence carries cannot be written, so nothing is called recomputed there.
+        assert set(one.about["impossible"]) == ({"track"} if "mamba" in folder.name else set())
+        assert (one.find(StateVerdict) is None) == ("mamba" in folder.name)
+        for artifact in (Lengths, Probes, Erasures, Recoveries, Interchanges):
             assert one.find(artifact) is not None, artifact.file
         assert len(one.find(Probes).boundaries) == 3
         sites = {each.site for each in one.find(Erasures).ablated}

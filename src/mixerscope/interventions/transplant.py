@@ -11,7 +11,7 @@ from mixerscope.interventions.states import STATE, has_step_form, run_changing_s
 from mixerscope.interventions.tagging import chunks
 from mixerscope.mixers import Mixer
 from mixerscope.model import Model
-from mixerscope.sites import record
+from mixerscope.sites import edit, record
 from mixerscope.tasks import Batch
 
 Column = dict[str, Tensor]
@@ -121,6 +121,10 @@ def logits_after(members: Members, tokens: Tensor, position: int, written: Mappi
 def _run(model: Model, tokens: Tensor, position: int, written: Mapping[str, Tensor]) -> Tensor:
     """Logits [b, t, v] with `written` [b, d] in place of what is there."""
     here = torch.arange(tokens.shape[1], device=tokens.device)[:, None] == position
+    if not isinstance(model, Model):
+        # Of foreign ones the stream is all that is known, at sites of which each is met once.
+        with edit(model, {site: lambda x, new=new: _with(x, new, here) for site, new in written.items()}):
+            return model(tokens)
     stream, last = model.embed_tokens(tokens), model.boundaries()[-1]
     for i, block in enumerate(model.layers()):
         stream = _with(stream, written.get(f"blocks.{i}.resid_pre"), here)

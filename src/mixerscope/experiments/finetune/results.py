@@ -8,15 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mixerscope.artifacts import Artifact, Erasures, Lengths, Probes
-from mixerscope.artifacts.recoveries import Recoveries
+from mixerscope.artifacts import Artifact
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.experiments.finetune.tuning import GATE, Settings, Tuned
 from mixerscope.store import make_folder, write_bytes
 
 ABOUT = "finetuned.json"
 PRETRAINED, RANDOM = "pretrained", "random"
-KINDS: tuple[type[Artifact], ...] = (Lengths, Probes, Erasures, Recoveries)
 A = TypeVar("A", bound=Artifact)
 
 
