@@ -22,7 +22,7 @@ def finetune(
     documents: int = 2000,
     device: Literal["cpu", "cuda"] = "cpu",
 ) -> int:
-    """Fine-tune a pretrained model, and its random twin, on a task that tracks a state; then probe, erase, recover.
+    """Fine-tune a pretrained model, and one of random weights, to track a state; then probe, erase, recover.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def finetune(
     lr
         The largest learning rate.
     seed
-        Of documents, and of the random twin's weights.
+        Of documents, and of the random weights.
     documents
         That probes are fitted on.
     device

@@ -35,7 +35,7 @@ class RecoverAnswers(Stage):
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Recoveries,)
 
     pairs: PositiveInt = 256
-    """Documents, each with a changed twin."""
+    """Documents, each also with one input changed."""
     position: int | None = Field(default=None, ge=1)
     """Which input is changed; left out, the one in the middle."""
 

@@ -1,4 +1,4 @@
-"""What fine-tuning leaves on disk: a folder for the pretrained model and one for its random twin, side by side."""
+"""What fine-tuning leaves on disk: a folder for the pretrained model, and one for random weights beside it."""
 
 import hashlib
 import json
@@ -66,7 +66,7 @@ class TunedResult:
 
 
 def tuned_in(folder: Path) -> Iterator[TunedResult]:
-    """Those below a folder; a pretrained model without its random twin is an error."""
+    """Those below a folder; a pretrained model without the one of random weights is an error."""
     for file in sorted(folder.rglob(ABOUT)):
         found = TunedResult(file.parent)
         twin = file.parent.parent / (RANDOM if found.about["weights"] == PRETRAINED else PRETRAINED) / ABOUT

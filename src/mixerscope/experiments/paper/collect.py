@@ -77,7 +77,7 @@ def collect(sources: Sequence[Path], kinds: Iterable[str] | None = None) -> Tabl
     emergence: list[dict[str, Any]] = []
     for source in sources:
         seconds = _seconds(source)
-        for result in _runs_in(source):
+        for result in runs_in(source):
             if result.run_id in runs or (wanted is not None and kind_of(result.record.identity) not in wanted):
                 continue
             verdict = _verdict(result)
@@ -95,7 +95,8 @@ def collect(sources: Sequence[Path], kinds: Iterable[str] | None = None) -> Tabl
     )
 
 
-def _runs_in(source: Path) -> Iterator[RunResult]:
+def runs_in(source: Path) -> Iterator[RunResult]:
+    """The finished runs of a folder, or of a pack, one by one."""
     if source.is_dir():
         yield from load_runs(source)
         return

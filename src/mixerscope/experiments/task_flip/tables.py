@@ -1,7 +1,6 @@
 """What is kept of the study's runs: a table of models, and one of what each stage found of them."""
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ from mixerscope.artifacts.recoveries import Recoveries
 from mixerscope.artifacts.state_verdict import StateVerdict
 from mixerscope.errors import UserError
 from mixerscope.experiments.finetune.results import tuned_in
+from mixerscope.experiments.paper.collect import runs_in
 from mixerscope.experiments.task_flip import erasure_tables, pretrained
 from mixerscope.experiments.task_flip.erasure_tables import Row, boundaries
 from mixerscope.experiments.task_flip.study import architecture_name, task_name
-from mixerscope.packs import unpack
-from mixerscope.results import RunResult, load_runs
+from mixerscope.results import RunResult
 from mixerscope.store import make_folder
 
 COMPRESSION = {"compression": "zstd", "compression_level": 19}
@@ -76,7 +75,7 @@ def collect(sources: Sequence[Path]) -> dict[str, pl.DataFrame]:
             for name, found in pretrained.rows_of(result).items():
                 rows[name] += found
         # A folder has the one or the other.
-        for result in _runs_in(source) if not tuned else ():
+        for result in runs_in(source) if not tuned else ():
             if result.run_id in seen or result.find(Lengths) is None:
                 continue
             seen.add(result.run_id)
@@ -86,17 +85,6 @@ def collect(sources: Sequence[Path]) -> dict[str, pl.DataFrame]:
     if not seen:
         raise UserError(f"there are no runs that track a state in {', '.join(map(str, sources)) or 'no place'}")
     return {name: pl.DataFrame(rows[name], schema=schema) for name, schema in SCHEMAS.items()}
-
-
-def _runs_in(source: Path) -> Iterator[RunResult]:
-    if source.is_dir():
-        yield from load_runs(source)
-        return
-    if not source.is_file():
-        raise UserError(f"there are no results in {source}; give a pack, or a folder of runs")
-    with tempfile.TemporaryDirectory() as place:
-        unpack(source, Path(place) / "runs")
-        yield from load_runs(Path(place) / "runs")
 
 
 def merge(folder: Path, tables: dict[str, pl.DataFrame]) -> int:
