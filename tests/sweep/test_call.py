@@ -1,14 +1,17 @@
 """What people type: the same on the command line and for the worker."""
 
 import json
+import signal
 from dataclasses import fields
 
 import pytest
 
 from mixerscope import cli, results
+from mixerscope.errors import Interrupted
 from mixerscope.sweep import worker
 from mixerscope.sweep.call import Call
 from mixerscope.sweep.cohorts import LARGEST
+from mixerscope.sweep.executors.local import Here
 from mixerscope.sweep.plan import JOB_SECONDS, Imagined, default_in_flight
 from mixerscope.sweep.source import load_runs
 
@@ -108,6 +111,21 @@ def test_a_pack_that_could_not_be_written_is_refused_before_training(call, sweep
     code, _, err = call(sweep_file(), "--pack", tmp_path / "mine.txt")
     assert (code, "mine.txt exists and was not written by mixerscope" in err) == (2, True)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_finished_is_packed_when_a_call_is_cut_short(call, sweep_file, tmp_path, monkeypatch):
+    """Whoever ends the call may take the machine away, and what is on it."""
+    code, _, err = call(sweep_file({"seed": [0]}))
+    assert code == 0, err
+
+    def interrupted(*_):
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(Here, "execute", interrupted)
+    code, out, err = call(sweep_file({"seed": [0, 1]}), "--pack", tmp_path / "runs.pack")
+    assert code == 128 + signal.SIGTERM
+    assert "1 finished runs are packed in" in out
+    assert "interrupted by SIGTERM" in err
 
 
 def test_nothing_finished_is_nothing_to_pack(call, sweep_file, tmp_path):

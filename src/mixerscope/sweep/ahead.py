@@ -174,8 +174,11 @@ def main() -> None:
         gc.collect()
         if task["machine"]["device"] == "cuda":
             torch.cuda.empty_cache()  # the GPU is for those that train
-        answers.write(f"{answer}\n")
-        answers.flush()
+        try:
+            answers.write(f"{answer}\n")
+            answers.flush()
+        except BrokenPipeError:  # whoever asked is gone
+            return
 
 
 if __name__ == "__main__":

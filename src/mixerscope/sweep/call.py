@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from mixerscope.errors import FAILED, FINE, UserError, printable
+from mixerscope.errors import FAILED, FINE, Interrupted, UserError, printable
 from mixerscope.signals import heeded
 from mixerscope.sweep.expand import MOST_RUNS
 
 if TYPE_CHECKING:
+    from mixerscope.results import Runs
     from mixerscope.sweep.listening import Listener
     from mixerscope.sweep.plan import Plan
 
@@ -166,10 +167,14 @@ def carry_out(
         stop_after=call.stop_after,
     )
     drawn = following(plan) if following and not executor.own_lines else nullcontext(Lines())
-    with heeded(), drawn as listener:
-        if not plan.jobs:
-            listener.sweep_started(plan)
-        outcome = executor.execute(plan, item, listener) if plan.jobs else SweepOutcome()
+    try:
+        with heeded(), drawn as listener:
+            if not plan.jobs:
+                listener.sweep_started(plan)
+            outcome = executor.execute(plan, item, listener) if plan.jobs else SweepOutcome()
+    except (Interrupted, KeyboardInterrupt):
+        _pack(call, finished_runs(plan.sound, call.out))  # whoever ends this call may take the machine away
+        raise
     found = finished_runs(plan.sound, call.out)
     best = best_runs(found)
     judged = {result.run_id: tuple(result.find(Verdicts) or ()) for result in found}
@@ -179,16 +184,22 @@ def carry_out(
     seconds = outcome_lines(outcome, read_rows(call.out))
     keep_listing(call.out, len(found))
     _print([*best_lines(best), *together, *naming, *plan.damaged.values(), *seconds])
-    if call.pack is not None and found:
-        from mixerscope.packs import write_pack
-
-        write_pack(call.pack, found)
-        size = call.pack.stat().st_size / 2**20
-        _print([f"{len(found)} finished runs are packed in {call.pack}, {size:.1f} MiB"])
-    elif call.pack is not None:
-        _print([f"no run is finished below {call.out}, so {call.pack} was not written"])
+    _pack(call, found)
     unmade = outcome.left if call.stop_after is None else []
     return FAILED if outcome.failed or plan.damaged or unmade else FINE
+
+
+def _pack(call: Call, found: "Runs") -> None:
+    if call.pack is None:
+        return
+    if not found:
+        _print([f"no run is finished below {call.out}, so {call.pack} was not written"])
+        return
+    from mixerscope.packs import write_pack
+
+    write_pack(call.pack, found)
+    size = call.pack.stat().st_size / 2**20
+    _print([f"{len(found)} finished runs are packed in {call.pack}, {size:.1f} MiB"])
 
 
 def _shard(text: str | None) -> tuple[int, int] | None:

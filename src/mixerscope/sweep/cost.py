@@ -17,14 +17,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+import torch
+
 from mixerscope.machine import Machine
 from mixerscope.model import parameters_of
 from mixerscope.randomness import stream
 from mixerscope.spec import ModelSpec, RunSpec, digest
 from mixerscope.sweep.ahead import compiles_ahead
 from mixerscope.sweep.cohorts import Cohort
-from mixerscope.tasks import Task
-from mixerscope.tasks.base import PAD
+from mixerscope.training.trainer import batches_of
 
 PARAMETER = 3.0e-11
 # Architecture: seconds per layer and step, seconds per token and channel and layer.
@@ -71,6 +72,17 @@ LOAD_SECONDS = 0.1
 FORWARD = 1 / 3
 """Of a training step's cost, for the same documents."""
 SITES_PER_LAYER, ROLES, DIRECTIONS = 8, 5, 2
+OF_STATES = {
+    "lengths": 1500,
+    "probes": 2000,
+    "erase": 4000,
+    "interchange": 1500,
+    "align": 1500,
+    "recover": 1500,
+    "track": 1500,
+}
+"""Stages about tracked states, in training steps of the same models that take as long. The first three were timed with
+LSTMs of width 128 on one H200, four cohorts at a time; the others are guesses."""
 LENGTH_BATCHES = 16
 """Drawn to see how long a batch is."""
 RESUMED = 0.5
@@ -95,7 +107,7 @@ def estimate(cohort: Cohort, machine: Machine) -> Seconds:
     spec, train, members = cohort.first, cohort.first.train, len(cohort)
     step = _step_on_gpu(spec, members, machine) if machine.device == "cuda" else _step_on_cpu(spec, members, machine)
     per_document = FORWARD * step / train.batch_size
-    stages = _patched_documents(spec) * per_document
+    stages = _patched_documents(spec) * per_document + sum(OF_STATES.get(name, 0) for name in spec.stages) * step
     if cohort.trained:
         return Seconds(LOAD_SECONDS, 0.0, stages)
     evaluations = 1 + math.ceil(train.steps / train.eval_every)
@@ -131,7 +143,7 @@ def gain(cohort: Cohort, machine: Machine, in_flight: int) -> float:
 
 def _step_on_gpu(spec: RunSpec, members: int, machine: Machine) -> float:
     launch, element = GPU.get(spec.model.architecture, UNMEASURED)
-    tokens = spec.train.batch_size * _batch_length(spec)
+    tokens = _positions(spec, "cuda")
     seconds = spec.model.layers * launch + members * (
         _parameters(spec.model, spec.task.vocab_size) * PARAMETER
         + tokens * spec.model.width * spec.model.layers * element
@@ -151,25 +163,22 @@ def _step_on_cpu(spec: RunSpec, members: int, machine: Machine) -> float:
     inner = _parameters(spec.model, spec.task.vocab_size) - head
     if spec.model.positions == "learned":  # a table that is looked up
         inner -= spec.model.max_length * spec.model.width
-    flops = 6 * spec.train.batch_size * (_batch_length(spec) * inner + head)
+    flops = 6 * (_positions(spec, "cpu") * inner + spec.train.batch_size * head)
     slower = SLOWER_ON_CPU.get(spec.model.architecture, 1.0)
     return members * slower * (flops / (CPU_FLOPS * machine.threads) + spec.model.layers * CPU_LAYER)
 
 
-def _batch_length(spec: RunSpec) -> float:
-    """Positions of a batch, which is as long as its longest document; on average."""
-    return _mean_longest(digest(spec.training()["task"]), spec.task, spec.train.batch_size)
+def _positions(spec: RunSpec, device: str) -> float:
+    """That a step computes of all documents of a batch, on average."""
+    key = (digest(spec.training()["task"]), spec.train.batch_size, device)
+    if key not in _POSITIONS:
+        train = spec.train.changed(steps=LENGTH_BATCHES)
+        sample = spec.task.sample(LENGTH_BATCHES * train.batch_size, stream(0, "lengths"))
+        _POSITIONS[key] = batches_of(sample, train, torch.device("cpu"), like=device).positions
+    return _POSITIONS[key]
 
 
-_LENGTHS: dict[tuple[str, int], float] = {}
-
-
-def _mean_longest(key: str, task: Task, batch: int) -> float:
-    if (key, batch) not in _LENGTHS:
-        tokens = task.sample(LENGTH_BATCHES * batch, stream(0, "lengths")).tokens
-        lengths = (tokens != PAD).sum(1).view(LENGTH_BATCHES, batch)
-        _LENGTHS[key, batch] = lengths.amax(1).double().mean().item()
-    return _LENGTHS[key, batch]
+_POSITIONS: dict[tuple[str, int, str], float] = {}
 
 
 @lru_cache(maxsize=1024)

@@ -58,6 +58,12 @@ class Batches:
         return len(self.lengths)
 
     @property
+    def positions(self) -> float:
+        """That a step computes, on average over the batches."""
+        computed = [size * length for lengths in self.lengths for size, length in zip(self.sizes, lengths, strict=True)]
+        return sum(computed) / self.count
+
+    @property
     def shares(self) -> tuple[float, ...]:
         """Of each part in the loss of its batch, which is a mean over documents that are scored equally often."""
         return tuple(size / sum(self.sizes) for size in self.sizes)

@@ -153,12 +153,15 @@ def _stack(specs: list[RunSpec], data: Batch, machine: Machine, dtype: torch.dty
         dtype = torch.bfloat16 if train.precision == "bfloat16" else torch.float32
     models = [build_model(spec.model, spec.task.vocab_size, spec.seed).to(dtype) for spec in specs]
     rates, decays = [spec.train.lr for spec in specs], [spec.train.weight_decay for spec in specs]
+    batches = batches_of(data, train, torch.device(machine.device), like=machine.device)
+    return Stack(models, rates, decays, train, batches, machine, train.objective or Answer())
+
+
+def batches_of(data: Batch, train: TrainSpec, device: torch.device, *, like: str) -> Batches:
+    """The batches of a training, on a device, cut as for training on a device `like` this."""
     objective = train.objective or Answer()
-    columns = objective.columns(data)
-    in_parts = objective.is_mean and machine.device in IN_PARTS
-    device = torch.device(machine.device)
-    batches = Batches.of(data, train, device, LENGTHS[machine.device], columns, in_parts=in_parts)
-    return Stack(models, rates, decays, train, batches, machine, objective)
+    in_parts = objective.is_mean and like in IN_PARTS
+    return Batches.of(data, train, device, LENGTHS[like], objective.columns(data), in_parts=in_parts)
 
 
 def _train_stack(
