@@ -103,6 +103,11 @@ def test_rates_and_seconds_in_the_docs_are_those_that_were_recorded():
     rows = json.loads((results / "training_cuda_tf32_compiled.json").read_text())["rows"]
     recorded = {row["architecture"].replace("_", ""): [f"{row[key]:.0f}" for key in keys] for row in rows}
     assert {name.lower(): numbers for name, *numbers in printed} == recorded
+    wide = json.loads((results / "training_cuda_tf32_compiled_stacks_of_21.json").read_text())["rows"]
+    rates = {(row["architecture"].replace("_", ""), row["width"]): f"{row['steps_per_s']:.0f}" for row in wide}
+    printed = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \| \d+% \| \d+% \|$", text, re.M)
+    found = {(name.lower(), d): rate for name, *both in printed for d, rate in zip((128, 256), both, strict=True)}
+    assert found == rates
     for name, file in (("TF32", "tf32"), ("strict float32", "float32")):
         lines = [json.loads(line) for line in (results / f"figure3_{file}.jsonl").read_text().splitlines()]
         models = sum(row["finished"] + row["diverged"] for row in lines if row["kind"] == "cohort")
