@@ -3,6 +3,9 @@
 A model with one route must get its name in 19 of 20 embeddings, and the parts that made each move; no model may get a
 name that is not true of it. Writes benchmarks/results/verdicts.json and the tables of docs/verdicts.md, and fails where
 this does not hold. Ends with `right R, without a name U, wrong W of N`.
+
+Every part is written down as it is done, with the revisions it was judged by: `--missing` looks only at what was not
+judged by those of today, and so goes on where a run was ended.
 """
 
 import argparse
@@ -19,6 +22,9 @@ from benchmarks.paste import paste, table
 from mixerscope.analysis.rules import NO_NAME, NOT_LEARNED
 from mixerscope.planted import DOCUMENTS, EVERY, RETRIEVERS, Planted
 from mixerscope.randomness import stream
+from mixerscope.stages.judge import Judge
+from mixerscope.stages.patch import Patch
+from mixerscope.stages.prove import Prove
 
 RESULTS = Path(__file__).parent / "results" / "verdicts.json"
 SLOTS = ("key", "value")
@@ -26,11 +32,14 @@ NAMED = 0.95
 """Share of the embeddings in which a model with one route must get its name."""
 NOISE = (0.01, 0.02, 0.03, 0.05, 0.1)
 """Standard deviation of what is added to each weight, relative to the root mean square of its matrix."""
+JUDGED_BY = {"patch": Patch.revision, "prove": Prove.revision, "judge": Judge.revision}
+"""Revisions; numbers by others are not those of today's rules."""
 USUAL_DOCUMENTS, USUAL_SEEDS = 320, 2
 """What a run has by default; with more documents a mixture must not turn into a name."""
 NOISY_SEEDS = 5
 NOISY_DOCUMENTS = (DOCUMENTS, USUAL_DOCUMENTS)
 """Few documents leave no room for exceptions, which noise makes."""
+NOISY = tuple((scale, documents) for scale in NOISE for documents in NOISY_DOCUMENTS)
 
 
 def has_a_name(mechanism: str) -> bool:
@@ -75,6 +84,7 @@ def look(number: int, seeds: int) -> dict[str, Any]:
         "outcomes": {slot: dict(outcomes[slot]) for slot in SLOTS},
         "moves_right": moves if planted.moves else None,
         f"found_with_{USUAL_DOCUMENTS}": {slot: dict(usual[slot].most_common()) for slot in SLOTS},
+        "judged_by": JUDGED_BY,
     }
 
 
@@ -102,6 +112,7 @@ def under_noise(scale: float, documents: int) -> dict[str, Any]:
         "models": models,
         "accuracy": accuracy / models,
         "found": dict(found),
+        "judged_by": JUDGED_BY,
     }
 
 
@@ -177,11 +188,38 @@ def failures(result: dict[str, Any]) -> list[str]:
         ]
         if row["accuracy_as_declared"] < seeds:
             found.append(f"{row['planted']}: accuracy as declared in {row['accuracy_as_declared']}")
-    return found + [
+    found += [
         f"noise {row['scale']}, {row['documents']} documents: {_counts(row['found'])}"
         for row in result["noise"]
         if "wrong" in row["found"]
     ]
+    parts = {f"model {row['planted']!r}": row for row in result["models"]}
+    parts |= {f"noise {row['scale']}, {row['documents']} documents": row for row in result["noise"]}
+    return found + [f"{name}: judged by other rules" for name, row in parts.items() if not _of_today(row)]
+
+
+def _of_today(row: dict[str, Any] | None) -> bool:
+    return row is not None and row.get("judged_by") == JUDGED_BY
+
+
+class Recorded:
+    """What is known so far, by kind and by noise."""
+
+    def __init__(self, seeds: int) -> None:
+        before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"seeds": seeds, "models": [], "noise": []}
+        if before["seeds"] != seeds:
+            before = {"models": [], "noise": []}
+        self.seeds = seeds
+        self.models = {row["planted"]: row for row in before["models"]}
+        self.noise = {(row["scale"], row["documents"]): row for row in before["noise"]}
+
+    def result(self) -> dict[str, Any]:
+        models = [self.models[planted.name] for planted in EVERY if planted.name in self.models]
+        noise = [self.noise[at] for at in NOISY if at in self.noise]
+        return {"seeds": self.seeds, "documents": DOCUMENTS, "models": models, "noise": noise}
+
+    def write(self) -> None:
+        RESULTS.write_text(json.dumps(self.result(), indent=1) + "\n")
 
 
 def main() -> None:
@@ -190,28 +228,29 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--noise", action="store_true", help="only the part under noise; the rest is as recorded")
     parser.add_argument("--only", nargs="*", metavar="TEXT", help="only kinds with this in their name, likewise")
+    parser.add_argument("--missing", action="store_true", help="only what today's rules have not judged, likewise")
     options = parser.parse_args()
-    known = {row["planted"]: row for row in json.loads(RESULTS.read_text())["models"]} if options.only else {}
-    with ProcessPoolExecutor(options.jobs) as pool:
-        every = () if options.noise else range(len(EVERY))
-        if options.only:
-            every = [i for i in every if any(text in EVERY[i].name for text in options.only)]
-        looks = [pool.submit(look, number, options.seeds) for number in every]
-        scales = () if options.only else NOISE
-        blurred = [pool.submit(under_noise, scale, documents) for scale in scales for documents in NOISY_DOCUMENTS]
-        rows: list[dict[str, Any]] = []
-        for done in looks:
-            rows.append(row := done.result())
-            print(f"{row['planted']}: {_counts(row['found']['key'])}; {_counts(row['found']['value'])}", flush=True)
-        noise = [done.result() for done in blurred]
-    result = {"seeds": options.seeds, "documents": DOCUMENTS, "models": rows, "noise": noise}
+    known = Recorded(options.seeds)
+    kinds = [] if options.noise else list(range(len(EVERY)))
+    blurs = [] if options.only else list(NOISY)
     if options.only:
-        known |= {row["planted"]: row for row in rows}
-        rows = [known[planted.name] for planted in EVERY]
-        result = json.loads(RESULTS.read_text()) | {"models": rows}
-    if options.noise:
-        result = json.loads(RESULTS.read_text()) | {"noise": noise}
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+        kinds = [i for i in kinds if any(text in EVERY[i].name for text in options.only)]
+    if options.missing:
+        kinds = [i for i in kinds if not _of_today(known.models.get(EVERY[i].name))]
+        blurs = [at for at in blurs if not _of_today(known.noise.get(at))]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        looks = [pool.submit(look, number, options.seeds) for number in kinds]
+        blurred = [pool.submit(under_noise, *at) for at in blurs]
+        for done in looks:
+            row = done.result()
+            known.models[row["planted"]] = row
+            known.write()
+            print(f"{row['planted']}: {_counts(row['found']['key'])}; {_counts(row['found']['value'])}", flush=True)
+        for at, done in zip(blurs, blurred, strict=True):
+            known.noise[at] = done.result()
+            known.write()
+            print(f"noise {at[0]}, {at[1]} documents: {_counts(known.noise[at]['found'])}", flush=True)
+    result = known.result()
     for name, text in tables(result).items():
         paste("verdicts.md", name, text)
     failed = failures(result)

@@ -151,8 +151,9 @@ def test_what_may_be_said_is_what_is_expected_or_a_refusal(planted: Planted):
     assert all(planted.accepts("key", name) for name in planted.acceptable)
     assert all(planted.accepts(slot, planted.expected(slot)) for slot in PAIR)
     assert not any(planted.accepts(slot, name) for slot in PAIR for name in ("", "association two steps later"))
-    if planted.kind == "one route" and len(planted.acceptable) == 1:
-        assert not planted.accepts("value", "undetermined")
+    # A route that is there is to be found; where none is, that is to be said.
+    undetermined = planted.kind in ("mixture", "distributed")
+    assert all(planted.accepts(slot, "undetermined") == undetermined for slot in PAIR)
 
 
 def test_there_are_many_kinds_and_each_has_a_name_of_its_own():

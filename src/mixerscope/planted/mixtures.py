@@ -7,7 +7,7 @@ from mixerscope.planted.parts import ChosenRecall, TwoRoutes
 from mixerscope.planted.separate_ways import point
 from mixerscope.planted.several_at_once import room_for, stored_copies
 from mixerscope.planted.tasks import MostlyFixedMapAR
-from mixerscope.planted.truth import SIZE, in_blocks, nameless
+from mixerscope.planted.truth import IN_ALL, SIZE, in_blocks, nameless
 from mixerscope.planted.writing import (
     LOUD,
     Basis,
@@ -24,8 +24,6 @@ from mixerscope.planted.writing import (
 )
 from mixerscope.tasks import AR
 from mixerscope.tasks.base import FIRST_SYMBOL
-
-IN_ALL = (1.0, 1.0)
 
 
 @torch.no_grad()

@@ -168,7 +168,7 @@ def bag_picked_later(task: AR, seed: int) -> Model:
 def _neither(
     name: str, build: Callable[[AR, int], Model], route: Route, described: tuple[str, ...] = (), **truth: Any
 ) -> Planted:
-    return one_route(name, build, "contradicted", route, "undetermined", *described, **truth)
+    return one_route(name, build, "contradicted", route, *described, **truth)
 
 
 ENTRIES = (

@@ -109,7 +109,7 @@ def last_value(task: AR, seed: int) -> Model:
     return position_reader(task, seed, pair=task.num_pairs - 1)
 
 
-REFUSED = ("contradicted", "undetermined")
+REFUSED = ("contradicted",)
 """What may also be said of models that read key and value, but not which belongs to the query."""
 GUESSING = {"query": 0.25, "swap-keys": 0.25, "value": 0.25}
 ENTRIES = (

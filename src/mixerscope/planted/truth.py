@@ -31,6 +31,8 @@ UNNAMED: Mapping[Kind, tuple[str, ...]] = {
 }
 """What may be said of each kind that has no name."""
 PAIR_AND_QUERY = ("key", "value", "query")
+IN_ALL = (1.0, 1.0)
+"""Documents in which a route suffices, and those in which it is needed."""
 
 Step = tuple[int, str, str, str]
 """Block, component, from, to."""
@@ -98,6 +100,8 @@ class Planted:
     """Slots that can change what the model says."""
     follows: Mapping[str, float] = field(default_factory=dict, hash=False)
     """By kind of counterfactual: in which fraction the model gives the answer that the task predicts; 1 if not said."""
+    documents: int = DOCUMENTS
+    """To judge it on: where half of them are not answered it takes twice as many to give a name."""
 
     @property
     def moves(self) -> tuple[Step, ...]:
@@ -111,10 +115,10 @@ class Planted:
         return (model(batch.tokens, read[:, None])[:, 0].argmax(-1) == answers).float().mean().item()
 
     def judge(
-        self, model: Model, slots: tuple[str, ...] = ("key", "value"), documents: int = DOCUMENTS
+        self, model: Model, slots: tuple[str, ...] = ("key", "value"), documents: int | None = None
     ) -> dict[str, Verdict]:
-        """The verdicts by slot."""
-        spec = PairSettings(documents=documents, slots=slots, avoid_present=True)
+        """The verdicts by slot, on so many documents (default: its own number)."""
+        spec = PairSettings(documents=documents or self.documents, slots=slots, avoid_present=True)
         grid = interchange(model, make_pairs(self.task, spec, data_seed=0))
         return verdicts(grid, model).by_slot
 
