@@ -7,7 +7,16 @@ import torch
 
 from mixerscope.analysis.documents import surest
 from mixerscope.errors import UnknownName
-from mixerscope.interventions import Cell, PairSettings, full_plan, interchange, make_pairs, verdict
+from mixerscope.interventions import (
+    Cell,
+    PairSettings,
+    full_plan,
+    interchange,
+    make_pairs,
+    verdict,
+    verdict_plan,
+    verdicts,
+)
 from mixerscope.model import build_model
 from mixerscope.planted.models import (
     conv_recurrence,
@@ -243,6 +252,15 @@ def test_answers_that_differ_by_less_than_is_kept_are_not_called_unread():
     found = verdict(interchange(model, pairs), model)
     assert found.mechanism == "undetermined"
     assert "loses 1.00 [0.94, 1.00] of the answers, but not by logits that differ enough" in found.reason
+
+
+@pytest.mark.parametrize("planted", [RETRIEVERS[1], RETRIEVERS[4], MIXED[1]], ids=by_name)
+def test_the_rest_of_the_grid_has_no_part_in_a_verdict(planted: Planted):
+    model = planted.build(planted.task, 0)
+    pairs = make_pairs(planted.task, PairSettings(documents=32, slots=("key", "value")), data_seed=0)
+    few = verdict_plan(model, pairs)
+    assert set(few) < set(full_plan(model, pairs))
+    assert verdicts(interchange(model, pairs, few), model) == verdicts(interchange(model, pairs), model)
 
 
 def test_a_slot_the_grid_does_not_have_is_named():

@@ -36,6 +36,7 @@ from mixerscope.interventions.plan import (
     full_plan,
     judging_cells,
     plan_grid,
+    verdict_plan,
 )
 from mixerscope.interventions.prove import Route, other_sizes, prove, prove_cohort, prove_table, verdict, verdicts
 from mixerscope.interventions.reads import Reads
@@ -98,5 +99,6 @@ __all__ = [
     "state_sites",
     "unedited_effects",
     "verdict",
+    "verdict_plan",
     "verdicts",
 ]

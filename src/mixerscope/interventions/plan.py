@@ -149,6 +149,13 @@ def full_plan(model: Model | Adapted, pairs: Pairs) -> list[Cell]:
     return list(dict.fromkeys([*plan_grid(model, pairs), *judging_cells(model, pairs)]))
 
 
+def verdict_plan(model: Model | Adapted, pairs: Pairs) -> list[Cell]:
+    """Only what a verdict looks at: the boundaries, the parts that move information, and what is beyond the grid."""
+    sites = [*boundary_sites(model), *(part.site for parts in parts_of(model) for part in parts)]
+    plan = [*plan_grid(model, pairs, sites=list(dict.fromkeys(sites))), *judging_cells(model, pairs)]
+    return list(dict.fromkeys(plan))
+
+
 def _offsets(pairs: Pairs, slot: str) -> list[str]:
     """Positions around the corrupted token that every document has and that are not a role under another name."""
     roles = pairs.original.roles

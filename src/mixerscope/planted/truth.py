@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from mixerscope.artifacts import Verdict
-from mixerscope.interventions import PairSettings, interchange, make_pairs, verdicts
+from mixerscope.interventions import PairSettings, interchange, make_pairs, verdict_plan, verdicts
 from mixerscope.model import Model
 from mixerscope.randomness import stream
 from mixerscope.tasks import AR
@@ -119,8 +119,8 @@ class Planted:
     ) -> dict[str, Verdict]:
         """The verdicts by slot, on so many documents (default: its own number)."""
         spec = PairSettings(documents=documents or self.documents, slots=slots, avoid_present=True)
-        grid = interchange(model, make_pairs(self.task, spec, data_seed=0))
-        return verdicts(grid, model).by_slot
+        pairs = make_pairs(self.task, spec, data_seed=0)
+        return verdicts(interchange(model, pairs, verdict_plan(model, pairs)), model).by_slot
 
     def expected(self, slot: str) -> str:
         return self.mechanism if slot == "key" else self.with_value_corrupted
