@@ -12,19 +12,17 @@ import argparse
 import json
 import sys
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.judged import JUDGED_BY, of_today
 from benchmarks.paste import paste, table
 from mixerscope.analysis.rules import NO_NAME, NOT_LEARNED
 from mixerscope.planted import DOCUMENTS, EVERY, RETRIEVERS, Planted
 from mixerscope.randomness import stream
-from mixerscope.stages.judge import Judge
-from mixerscope.stages.patch import Patch
-from mixerscope.stages.prove import Prove
 
 RESULTS = Path(__file__).parent / "results" / "verdicts.json"
 SLOTS = ("key", "value")
@@ -32,8 +30,6 @@ NAMED = 0.95
 """Share of the embeddings in which a model with one route must get its name."""
 NOISE = (0.01, 0.02, 0.03, 0.05, 0.1)
 """Standard deviation of what is added to each weight, relative to the root mean square of its matrix."""
-JUDGED_BY = {"patch": Patch.revision, "prove": Prove.revision, "judge": Judge.revision}
-"""Revisions; numbers by others are not those of today's rules."""
 USUAL_DOCUMENTS, USUAL_SEEDS = 320, 2
 """What a run has by default; with more documents a mixture must not turn into a name."""
 NOISY_SEEDS = 5
@@ -195,11 +191,7 @@ def failures(result: dict[str, Any]) -> list[str]:
     ]
     parts = {f"model {row['planted']!r}": row for row in result["models"]}
     parts |= {f"noise {row['scale']}, {row['documents']} documents": row for row in result["noise"]}
-    return found + [f"{name}: judged by other rules" for name, row in parts.items() if not _of_today(row)]
-
-
-def _of_today(row: dict[str, Any] | None) -> bool:
-    return row is not None and row.get("judged_by") == JUDGED_BY
+    return found + [f"{name}: judged by other rules" for name, row in parts.items() if not of_today(row)]
 
 
 class Recorded:
@@ -236,20 +228,21 @@ def main() -> None:
     if options.only:
         kinds = [i for i in kinds if any(text in EVERY[i].name for text in options.only)]
     if options.missing:
-        kinds = [i for i in kinds if not _of_today(known.models.get(EVERY[i].name))]
-        blurs = [at for at in blurs if not _of_today(known.noise.get(at))]
+        kinds = [i for i in kinds if not of_today(known.models.get(EVERY[i].name))]
+        blurs = [at for at in blurs if not of_today(known.noise.get(at))]
     with ProcessPoolExecutor(options.jobs) as pool:
         looks = [pool.submit(look, number, options.seeds) for number in kinds]
         blurred = [pool.submit(under_noise, *at) for at in blurs]
-        for done in looks:
+        for done in as_completed(looks):
             row = done.result()
             known.models[row["planted"]] = row
             known.write()
             print(f"{row['planted']}: {_counts(row['found']['key'])}; {_counts(row['found']['value'])}", flush=True)
-        for at, done in zip(blurs, blurred, strict=True):
-            known.noise[at] = done.result()
+        for done in as_completed(blurred):
+            row = done.result()
+            known.noise[row["scale"], row["documents"]] = row
             known.write()
-            print(f"noise {at[0]}, {at[1]} documents: {_counts(known.noise[at]['found'])}", flush=True)
+            print(f"noise {row['scale']}, {row['documents']} documents: {_counts(row['found'])}", flush=True)
     result = known.result()
     for name, text in tables(result).items():
         paste("verdicts.md", name, text)

@@ -2,6 +2,9 @@
 
 Writes `report.json` beside the models and the numbers into the README. Ends with
 `right R, undetermined U, wrong W of N`.
+
+Every model is written down as it is done, with the revisions it was judged by: `--missing` judges those again that were
+judged by others than today's, and leaves the numbers of the other methods, which know no verdict, as they are.
 """
 
 import argparse
@@ -15,9 +18,11 @@ import torch
 from benchmarks.ground_truth.challenge import UNDETERMINED, last_line
 from benchmarks.ground_truth.collection import HERE, MIXTURE, Known, known
 from benchmarks.ground_truth.localise import METHODS, auroc, declared, faithfulness, pairs_of, scores
+from benchmarks.judged import JUDGED_BY, of_today
 from benchmarks.paste import pasted
 from mixerscope import Model, interchange, verdict
 from mixerscope.analysis.rules import NO_NAME
+from mixerscope.interventions import verdict_plan
 from mixerscope.tasks import Task
 
 REPORT, README = HERE / "report.json", HERE / "README.md"
@@ -36,7 +41,8 @@ NAMELESS = (MIXTURE, "pointer")
 
 def judge(model: Model, task: Task) -> str:
     """What the verdict says: one of our routes, `undetermined` where it names none, or a route of its own."""
-    found = verdict(interchange(model, pairs_of(task)), model, "key")
+    pairs = pairs_of(task)
+    found = verdict(interchange(model, pairs, verdict_plan(model, pairs)), model, "key")
     if found.mechanism.partition(":")[0] in NO_NAME:
         return UNDETERMINED
     blocks = tuple(dict.fromkeys(move.block for move in found.moves))
@@ -59,14 +65,14 @@ def upper_bound(wrong: int, models: int, confidence: float = CONFIDENCE) -> floa
     return high
 
 
-def look(one: Known) -> dict[str, Any]:
-    """One model: the verdict, and how well each method finds its route."""
+def look(one: Known, before: dict[str, Any] | None = None) -> dict[str, Any]:
+    """One model: the verdict, and how well each method finds its route; of these numbers those of `before`."""
     model = one.model()
     said = judge(model, one.task)
     row: dict[str, Any] = {"id": one.id, "architecture": one.architecture, "route": one.route, "verdict": said}
-    row["outcome"] = outcome(said, one.answer)
-    if one.answer == MIXTURE:
-        return row
+    row |= {"outcome": outcome(said, one.answer), "judged_by": JUDGED_BY}
+    if one.answer == MIXTURE or before is not None:
+        return (before or {}) | row
     pairs = pairs_of(one.task, seed=1)
     on, found = declared(one.route), scores(model, pairs, seed=int(one.id, 16) % 2**31)
     row["auroc"] = {name: auroc([(value[cell], on[cell]) for cell in on]) for name, value in found.items()}
@@ -101,14 +107,21 @@ def shown(page: str, rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, help="only so many of them; then nothing is written")
-    only = parser.parse_args().models
+    parser.add_argument("--missing", action="store_true", help="only those that today's rules have not judged")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    rows: list[dict[str, Any]] = []
-    for one in known()[:only]:
-        rows.append(row := look(one))
+    found = {row["id"]: row for row in json.loads(REPORT.read_text())} if options.missing else {}
+    models = known()[: options.models]
+    for one in models:
+        if of_today(found.get(one.id)):
+            continue
+        found[one.id] = row = look(one, found.get(one.id))
         print(f"{one.id}  {one.architecture}, {one.route}: {row['verdict']}, {row['outcome']}", flush=True)
-    if only is None:
-        REPORT.write_text(json.dumps(rows, indent=1) + "\n")
+        if options.models is None:
+            rows = [found[known_one.id] for known_one in models if known_one.id in found]
+            REPORT.write_text(json.dumps(rows, indent=1) + "\n")
+    rows = [found[one.id] for one in models]
+    if options.models is None:
         README.write_text(shown(README.read_text(), rows))
     print("\n".join(summary(rows)))
 
