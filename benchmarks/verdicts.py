@@ -121,10 +121,15 @@ def named(row: dict[str, Any]) -> int:
     return sum(count for mechanism, count in row["found"]["key"].items() if has_a_name(mechanism))
 
 
+def _mark(row: dict[str, Any]) -> str:
+    """What tells rows that other rules have judged from those of today."""
+    return "" if of_today(row) else " \\*"
+
+
 def planted_table(result: dict[str, Any]) -> str:
     rows = [
         [
-            row["planted"],
+            row["planted"] + _mark(row),
             row["kind"],
             _counts(row["found"]["key"]),
             _counts(row["found"]["value"]),
@@ -139,7 +144,7 @@ def noise_table(result: dict[str, Any]) -> str:
     names = ["right", "undetermined", "contradicted", "not retrieval", NOT_LEARNED, "wrong"]
     rows = [
         [
-            f"{row['scale']}",
+            f"{row['scale']}{_mark(row)}",
             str(row["documents"]),
             f"{row['accuracy']:.0%}",
             *(str(row["found"].get(name, 0)) for name in names),
@@ -189,9 +194,14 @@ def failures(result: dict[str, Any]) -> list[str]:
         for row in result["noise"]
         if "wrong" in row["found"]
     ]
-    parts = {f"model {row['planted']!r}": row for row in result["models"]}
+    return found
+
+
+def older(result: dict[str, Any]) -> list[str]:
+    """Parts that were judged by other rules than those of today."""
+    parts = {row["planted"]: row for row in result["models"]}
     parts |= {f"noise {row['scale']}, {row['documents']} documents": row for row in result["noise"]}
-    return found + [f"{name}: judged by other rules" for name, row in parts.items() if not of_today(row)]
+    return [name for name, row in parts.items() if not of_today(row)]
 
 
 class Recorded:
@@ -249,6 +259,8 @@ def main() -> None:
     failed = failures(result)
     for line in failed:
         print(f"does not hold: {line}")
+    if before := older(result):
+        print(f"judged by other rules, until --missing looks at them: {', '.join(before)}")
     counts = totals(result)
     said = ", ".join(f"{name} {counts[name]}" for name in ("right", "without a name", "wrong"))
     print(f"{said} of {counts.total()}")

@@ -94,6 +94,8 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
     for name in METHODS if located else ():
         mean = {key: sum(row[key][name] for row in located) / len(located) for key in ("auroc", "cpr", "cmd")}
         lines.append(f"{name}: AUROC {mean['auroc']:.3f}, CPR {mean['cpr']:.3f}, CMD {mean['cmd']:.3f}")
+    if before := [row for row in rows if not of_today(row)]:
+        lines.append(f"judged by the rules of before, until --missing is run: {len(before)} of {len(rows)}")
     counts = Counter(row["outcome"] for row in rows)
     lines.append(f"error rate: at most {upper_bound(counts['wrong'], len(rows)):.1%} ({CONFIDENCE:.0%} confidence)")
     return [*lines, last_line(counts)]

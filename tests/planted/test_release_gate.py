@@ -35,6 +35,17 @@ def test_a_wrong_name_or_a_missed_one_fails_the_gate():
     assert verdicts.failures(result) == []
 
 
+def test_rows_by_other_rules_than_todays_are_marked():
+    result = recorded(verdicts.RESULTS)
+    row = result["models"][0]
+    name = row["planted"]
+    assert verdicts.of_today(row)
+    assert f"| {name} |" in verdicts.planted_table(result)
+    row["judged_by"] = {**row["judged_by"], "judge": 0}
+    assert name in verdicts.older(result)
+    assert f"| {name} \\* |" in verdicts.planted_table(result)
+
+
 def test_expectations_have_not_changed_since():
     for row, planted in zip(recorded(verdicts.RESULTS)["models"], EVERY, strict=True):
         assert (row["kind"], row["acceptable"]) == (planted.kind, list(planted.acceptable))
