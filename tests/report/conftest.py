@@ -149,8 +149,7 @@ def make_hostile(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Gives the run of based hostile names wherever a run can have names; the name of its folder."""
     run_folder = find_run(root, "based")
     renamed = run_folder.path.with_name(f"<script>alert(3)<script>-{run_folder.seal().id}")
-    run_folder.path.rename(renamed)
-    run_folder.path = renamed
+    run_folder = RunFolder(run_folder.path.rename(renamed))
     record = run_folder.read(Record)
     model = {**record.spec["model"], "architecture": "<script>alert(3)<script>"}
     rewrite(run_folder, replace(record, spec={**record.spec, "model": model}))

@@ -108,15 +108,36 @@ TABLES: dict[str, tuple[str, dict[str, Kind]]] = {
         ),
     ),
     "erasures": (
-        "a row per site, method and length; `random_rank` and `random_variance` are lists, as JSON",
+        "a row per site, method and length; columns that begin with `random` are lists, as JSON",
         _columns(
-            text="site method random_rank random_variance",
+            text="site method random_rank random_variance random_longer",
             integer="rank length",
             number="variance before residual accuracy damage",
             boolean="speaks",
         ),
     ),
-    "ablations": ("a row per component that was replaced", _columns(text="site edit", number="accuracy damage")),
+    "erased_once": (
+        "a row per site and method at one position; columns that begin with `random` are lists, as JSON",
+        _columns(
+            text="site method random_now random_later",
+            integer="rank",
+            number="chance before residual erased_once.now erased_once.later damage_now damage_later",
+            boolean="speaks",
+        ),
+    ),
+    "refitted": (
+        "a row per site, method and longer length whose erasure was found there; `cosines` is a list, as JSON",
+        _columns(
+            text="site method cosines",
+            integer="length rank",
+            number="chance before residual kept_residual accuracy damage",
+            boolean="speaks",
+        ),
+    ),
+    "ablations": (
+        "a row per component that was replaced; `turned` is a list, as JSON",
+        _columns(text="site edit turned", number="accuracy damage"),
+    ),
     "interchanges": (
         "a row per place, way of writing another state there, and how much later",
         _columns(text="place how", integer="distance", number="follows kept"),
@@ -147,7 +168,11 @@ TABLES: dict[str, tuple[str, dict[str, Kind]]] = {
     "state_tests": ("a row per question of that verdict", _columns(text="test", number="value low high")),
 }
 """What each table is, and its columns. One name has one type and one meaning in all of them."""
-RENAMED = {("probes", "position"): "probes.position"}
+RENAMED = {
+    ("probes", "position"): "probes.position",
+    ("erased_once", "now"): "erased_once.now",
+    ("erased_once", "later"): "erased_once.later",
+}
 """Columns that mean something else than the same name does in other tables."""
 
 
