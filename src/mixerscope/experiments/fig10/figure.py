@@ -1,10 +1,11 @@
 """Figure 10: treecall with pairs held out: accuracy, dev against test, and what restoring gives on both."""
 
+import math
 from collections.abc import Mapping
 
 import polars as pl
 
-from mixerscope.experiments.paper.data import NEXT_INPUT, PERCENT, Results, Row, rows_of
+from mixerscope.experiments.paper.data import NEXT_INPUT, PERCENT, Results, Row, rows_of, share_of
 from mixerscope.experiments.paper.drawing import Chart, beside_each_other, boxes, lines, scatter
 from mixerscope.experiments.paper.panels import named
 from mixerscope.experiments.paper.tables import CellKey
@@ -52,9 +53,7 @@ def shares(results: Results) -> list[Row]:
         for role in ROLES:
             at = results.restored(runs, NEXT_INPUT, role, documents)
             for run in at.iter_rows(named=True):
-                original, corrupted = run[f"{stem}likelihood"], run[f"{stem}corrupted"]
-                known = None not in (run["restored"], original, corrupted) and original != corrupted
-                value = (run["restored"] - corrupted) / (original - corrupted) if known else None
+                value = share_of(run["restored"], run[f"{stem}likelihood"], run[f"{stem}corrupted"], -math.inf)
                 found.append({"row": run["name"], "where": f"@ {role}", "documents": panel, "value": value})
     return found
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from mixerscope.experiments.paper.data import Results, Row
+from mixerscope.experiments.paper.data import Results, Row, share_of
 from mixerscope.experiments.paper.drawing import Chart, beside_each_other, boxes, lines
 from mixerscope.experiments.paper.panels import accuracy_rows, named
 from mixerscope.experiments.paper.tables import CellKey
@@ -30,8 +30,7 @@ def shares(results: Results) -> list[Row]:
         for block in range(depth):
             at = results.restored(runs, f"blocks.{block}.mixer_out", "query")
             for run in at.iter_rows(named=True):
-                gap = run["likelihood"] - run["corrupted"]
-                value = None if run["restored"] is None else (run["restored"] - run["corrupted"]) / gap
+                value = share_of(run["restored"], run["likelihood"], run["corrupted"])
                 told = {key: run[key] for key in ("width", "seed", "lr", "run_id", "accuracy")}
                 found.append({"row": run["name"], "block": f"block {block}", "depth": panel, "value": value, **told})
     return found

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from mixerscope.experiments.paper.claims import Evidence, Test
+from mixerscope.experiments.paper.data import share_of
 from mixerscope.experiments.paper.evidence import BySeed, Cells, Numbers, combined, difference, over_widths
 from mixerscope.experiments.paper.panels import ACCURACY, ORIGINAL
 
@@ -131,10 +132,10 @@ def _through_convolution(n: Numbers, place: str) -> Cells:
     site, role = PLACES[place]
     cells: Cells = {f"Mamba d={d}": {} for d in FROM_64}
     for run in n.results.restored(best, site, role).iter_rows(named=True):
-        gap = (run["likelihood"] or 0.0) - (run["corrupted"] or 0.0)
+        share = share_of(run["restored"], run["likelihood"], run["corrupted"], 0.01)
         label = f"Mamba d={run['width']}"
-        if label in cells and 100 * gap > 1 and run["restored"] is not None:
-            cells[label][run["seed"]] = (run["restored"] - run["corrupted"]) / gap
+        if label in cells and share is not None:
+            cells[label][run["seed"]] = share
     return cells
 
 

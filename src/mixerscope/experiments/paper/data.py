@@ -144,6 +144,14 @@ def shown_widths(figure: Figure, choice: Choice) -> list[int]:
     return sorted({width for part in figure.parts for width in members_of(figure.name, part.name, choice)[0]})
 
 
+def share_of(restored: float | None, clean: float | None, corrupted: float | None, least: float = 0.0) -> float | None:
+    """What was brought back, as a part of what corrupting took; None where that is no more than `least`, or nothing."""
+    if restored is None or clean is None or corrupted is None:
+        return None
+    gap = clean - corrupted
+    return (restored - corrupted) / gap if gap and gap > least else None
+
+
 def rows_of(runs: pl.DataFrame, panel: str, row: str, value: str, share: bool = False, **more: Any) -> list[Row]:
     """What a figure shows of runs, in percent: a row each, with the interval over documents. `row` is the column that
     names the row of the figure; `more` are columns, or values, to carry along."""

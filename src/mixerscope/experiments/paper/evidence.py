@@ -7,7 +7,7 @@ from functools import cached_property
 import polars as pl
 
 from mixerscope.experiments.paper.collect import NO_PROOF
-from mixerscope.experiments.paper.data import Results
+from mixerscope.experiments.paper.data import Results, share_of
 from mixerscope.experiments.paper.panels import CORRUPTED, ORIGINAL, RESTORED, named
 from mixerscope.experiments.paper.render import figure_module
 
@@ -42,7 +42,7 @@ class Numbers:
     def share(self, figure: str, role: str, row: str, width: int) -> BySeed:
         """What restoring a role brings back, as a part of what corrupting took; of models that lose enough."""
         three = [self.at(figure, panel, row, width) for panel in (RESTORED[role], CORRUPTED, ORIGINAL)]
-        return combined(lambda back, low, high: (back - low) / (high - low) if high - low > LEAST_GAP else None, *three)
+        return combined(lambda back, low, high: share_of(back, high, low, LEAST_GAP), *three)
 
     def margin(self, figure: str, roles: Iterable[str], over: Iterable[str], row: str, width: int) -> BySeed:
         """The largest share of some roles minus that of others."""
