@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,14 @@ def test_there_is_something_to_run():
     assert len(EXAMPLES) >= 5
 
 
-@pytest.mark.parametrize("page", [page for page, blocks in CODE.items() if blocks], ids=lambda page: page.name)
+def _to_run() -> list[Any]:
+    """Pages with code; one that feeds every tracker there is takes too long for every day."""
+    slow = {"take-results-elsewhere.md"}
+    named = [(page, [pytest.mark.slow] if page.name in slow else []) for page, blocks in CODE.items() if blocks]
+    return [pytest.param(page, id=page.name, marks=marks) for page, marks in named]
+
+
+@pytest.mark.parametrize("page", _to_run())
 def test_code_blocks_run_in_the_order_of_their_page(page: Path, tmp_path: Path):
     """As one file a page: later blocks may build on earlier ones."""
     (tmp_path / "page.py").write_text("\n".join(CODE[page]))

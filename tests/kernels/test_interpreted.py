@@ -9,10 +9,16 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+LONG = {"interpreted_recurrent_cells"}
+"""Many positions one after the other, which the interpreter goes through slowly."""
+
+
+def _marked(path):
+    return pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LONG else [])
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-@pytest.mark.parametrize("file", sorted(HERE.glob("interpreted_*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("file", [_marked(path) for path in sorted(HERE.glob("interpreted_*.py"))])
 def test_kernels_under_the_interpreter(file, tmp_path):
     settings = {"TRITON_INTERPRET": "1", "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
