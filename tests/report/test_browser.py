@@ -55,11 +55,10 @@ def test_every_figure_in_sight_is_drawn_and_nothing_is_asked_of_the_network(fold
     tab.mouse.wheel(0, 100_000)
     waiting = ".figure:not([data-drawn])"
     hidden = tab.locator(f"details:not([open]) {waiting}").count()
-    tab.wait_for_timeout(100)
-    assert tab.locator(f"main > section > {waiting}").count() == 0
+    tab.wait_for_function(f"document.querySelectorAll('main > section > {waiting}').length === 0")
     assert hidden >= 3
     tab.locator("summary", has_text=re.compile("^(Every site|Show them)")).first.click()
-    assert tab.locator("details[open] .figure svg.drawn").count() >= 1
+    tab.locator("details[open] .figure svg.drawn").first.wait_for(state="attached")
 
 
 def test_filters_change_the_pictures_the_cards_and_the_table(kernels, tmp_path, opened):
