@@ -55,10 +55,12 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(tmp_path: Path)
     command = [*MIXERSCOPE, "run", "--task", "ar", "--arch", "based"]
     for setting in settings:
         command += ["--set", setting]
-    started = time.monotonic()
-    subprocess.run([*command, "--out", str(tmp_path / "calm")], check=True, capture_output=True)
-    seconds = time.monotonic() - started
-    expected = contents(tmp_path / "calm")
+    took: list[float] = []
+    for calm in ("calm", "calm-again"):  # the quicker of two: other work beside the first would put kills off to the end
+        started = time.monotonic()
+        subprocess.run([*command, "--out", str(tmp_path / calm)], check=True, capture_output=True)
+        took.append(time.monotonic() - started)
+    seconds, expected = min(took), contents(tmp_path / "calm")
     of_each = "six files of the training, seven of patching, five each of the proof and the patterns, four of judging"
     assert len(expected) == 27, of_each
     killed = 0
