@@ -56,7 +56,7 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(tmp_path: Path)
     for setting in settings:
         command += ["--set", setting]
     took: list[float] = []
-    for calm in ("calm", "calm-again"):  # the quicker of two: other work beside the first would put kills off to the end
+    for calm in ("calm", "calm-again"):  # the quicker of two: work beside the first would put kills off
         started = time.monotonic()
         subprocess.run([*command, "--out", str(tmp_path / calm)], check=True, capture_output=True)
         took.append(time.monotonic() - started)
