@@ -213,3 +213,13 @@ def test_an_objective_that_is_no_mean_keeps_its_batches_whole(monkeypatch):
     monkeypatch.setattr(Answer, "is_mean", False)
     spec = tiny_spec("attention")
     assert len(_stack([spec], documents(MOSTLY_SHORT * 4), Machine(), None).batches.sizes) == 1
+
+
+def test_parts_leave_half_of_the_positions_of_treecall():
+    spec = RunSpec.model_validate(
+        {"task": "atr:paper", "model": {"architecture": "attention"}, "train": {"documents": 1280, "steps": 40}}
+    )
+    data = spec.task.sample(1280, stream(0, "train"), "train")
+    whole_ones, parted = (trainer.batches_of(data, spec.train, CPU, like=device) for device in ("cpu", "cuda"))
+    assert len(whole_ones.sizes) == 1
+    assert parted.positions < 0.55 * whole_ones.positions

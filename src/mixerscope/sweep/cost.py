@@ -82,8 +82,8 @@ OF_STATES = {
     "recover": 1500,
     "track": 1500,
 }
-"""Stages about tracked states, in training steps of the same models that take as long. The first three were timed with
-LSTMs of width 128 on one H200, four cohorts at a time; the others are guesses."""
+"""Stages about tracked states, in training steps of the same models that take as long: guesses, after the progress of
+one call that was cut short."""
 LENGTH_BATCHES = 16
 """Drawn to see how long a batch is."""
 RESUMED = 0.5
