@@ -227,3 +227,27 @@ def test_tests_are_called_like_the_modules_they_test():
 def test_tests_can_be_read_in_one_sitting_too():
     paths = Path(__file__).parent.rglob("*.py")
     assert [path.name for path in paths if len(path.read_text().splitlines()) > 400] == []
+
+
+KINDS_OF_MODELS = {"Model", "Adapted"}
+TOLD_APART = {
+    "model/backbone.py": "blocks of ours are known, others are not",
+    "interventions/programs.py": "how edits are run",
+    "interventions/selftest.py": "how that is tested",
+    "interventions/prove.py": "a map that somebody wrote is tested first",
+    "interventions/check_model.py": "is for maps alone",
+    "comparisons.py": "what people may compare",
+}
+"""The only places that ask whether a model is ours. All else asks the model, or the blocks that are known of it."""
+
+
+def test_our_models_and_adapted_ones_are_told_apart_at_the_seams_alone():
+    asking = [
+        path.relative_to(SOURCE).as_posix()
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "isinstance"
+        and {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)} & KINDS_OF_MODELS
+    ]
+    assert sorted(asking) == sorted(TOLD_APART)

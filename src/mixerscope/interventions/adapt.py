@@ -62,6 +62,10 @@ def adapt(
 class Adapted(nn.Module):
     """Built by `adapt`."""
 
+    width: int | None = None
+    """Of the residual stream, and the number of tokens: nobody says."""
+    vocabulary: int | None = None
+
     def __init__(
         self,
         module: nn.Module,
@@ -96,6 +100,11 @@ class Adapted(nn.Module):
         self._parts = _blocks(self._boundaries, parts, places, heads)
         _apart(self.foreign, self._boundaries, places)
         _warn_of_hidden_layers(self.foreign, [places[name] for name in self._boundaries])
+
+    @property
+    def shape(self) -> object:
+        """What two models must have in common to run as one: this one has nobody of its kind."""
+        return self
 
     def boundaries(self) -> tuple[str, ...]:
         """Sites of the residual stream: before each block, and after the last; none where none were named."""

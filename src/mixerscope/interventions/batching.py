@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.model import Model
 from mixerscope.model.backbone import MLP_RATIO
@@ -34,16 +35,16 @@ def device_of(model: nn.Module) -> torch.device:
     return next((weight.device for weight in model.parameters()), torch.device("cpu"))
 
 
-def batching(model: nn.Module, pairs: Pairs | Batch, documents: int, models: int = 1) -> Batching:
+def batching(model: Model | Adapted, pairs: Pairs | Batch, documents: int, models: int = 1) -> Batching:
     """For this many models of one shape; `documents` is what a CPU, or a module of unknown size, takes at once."""
     tokens = pairs.tokens if isinstance(pairs, Batch) else pairs.original.tokens
-    if not isinstance(model, Model):
+    if model.width is None or model.vocabulary is None:
         return Batching(documents, ROWS_ON_CPU, ROWS_ON_CPU)
-    number = model.token_embedding.weight.element_size() * models
-    widest = number * tokens.shape[1] * MLP_RATIO * model.spec.width
+    number = next(model.parameters()).element_size() * models
+    widest = number * tokens.shape[1] * MLP_RATIO * model.width
     if device_of(model).type == "cpu":
         short = min(MOST_ROWS_ON_CPU, WIDEST_BYTES_ON_CPU // widest)
         return Batching(documents, ROWS_ON_CPU, max(ROWS_ON_CPU, short))
     short = max(1, WIDEST_BYTES // widest)
-    rows = max(1, min(short, LOGIT_BYTES // (number * model.token_embedding.num_embeddings)))
+    rows = max(1, min(short, LOGIT_BYTES // (number * model.vocabulary)))
     return Batching(min(rows, len(pairs)), rows, short)

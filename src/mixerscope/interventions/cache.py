@@ -36,7 +36,7 @@ def activations(
 ) -> dict[tuple[str, str], Tensor]:
     """What the model holds at each (site, role): [n, ...], or [n, p, ...] for p roles joined such as `key&value`."""
     sites, roles = list(sites), list(roles)
-    known = [*named_sites(model), *(state_sites(model) if isinstance(model, Model) else [])]
+    known = [*named_sites(model), *state_sites(model)]
     for site in sites:
         if site not in known or site == "logits":
             raise UnknownName("site with positions", site, [name for name in known if name != "logits"])

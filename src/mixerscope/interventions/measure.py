@@ -82,7 +82,7 @@ class Measurement:
         size, parts = batch.documents, enumerate(pairs.chunks(batch.documents))
         self.chunks = [Chunk(part, slice(i * size, i * size + len(part)), scheduler.roles) for i, part in parts]
         for cell in scheduler.cells:
-            if scheduler.edits[cell.edit].mixes_documents and is_state(cell.site) and isinstance(model, Model):
+            if scheduler.edits[cell.edit].mixes_documents and is_state(cell.site):
                 demand_one_size(mixer_of(model, cell.site), cell.site, pairs.places(cell.role))
 
     def everyone(self, members: Members) -> Everyone:

@@ -31,8 +31,7 @@ class Members:
 
     def __init__(self, models: Sequence[Model | Adapted]) -> None:
         self.models = models
-        shapes = [model.spec if isinstance(model, Model) else model for model in models]
-        if any(shape != shapes[0] for shape in shapes):
+        if any(model.shape != models[0].shape for model in models):
             raise UserError("models of one cohort must have the same model spec")
         self._running = _Running(models[0])
         if len(models) > 1:

@@ -30,7 +30,7 @@ def editable_sites(model: nn.Module) -> list[str]:
 
 
 def plan_grid(
-    model: nn.Module,
+    model: Model | Adapted,
     pairs: Pairs,
     sites: Iterable[str] | None = None,
     roles: Iterable[str] | None = None,
@@ -58,18 +58,17 @@ def plan_grid(
     return plan
 
 
-def check_plan(model: nn.Module, pairs: Pairs, plan: Iterable[Cell]) -> None:
+def check_plan(model: Model | Adapted, pairs: Pairs, plan: Iterable[Cell]) -> None:
     """Refuses cells that name what the model or the documents do not have, before anything runs."""
     plan = list(plan)
-    sites = [*editable_sites(model), *(state_sites(model) if isinstance(model, Model) else ())]
+    sites = [*editable_sites(model), *state_sites(model)]
     for site in {cell.site: None for cell in plan}:
         if site not in sites:
             raise UnknownName("site", site, sites)
     for role in {cell.role: None for cell in plan}:
         pairs.places(role)
     pairs.reads.demand_within(pairs.original)
-    if isinstance(model, Model):
-        _demand_vocabulary(model, pairs)
+    _demand_vocabulary(model, pairs)
     for cell in plan:
         if cell.read:
             raise UserError(
@@ -87,12 +86,12 @@ def check_plan(model: nn.Module, pairs: Pairs, plan: Iterable[Cell]) -> None:
             raise UserError(f"direction must be one of {', '.join(DIRECTIONS)}, not {cell.direction!r}")
 
 
-def _demand_vocabulary(model: Model, pairs: Pairs) -> None:
+def _demand_vocabulary(model: Model | Adapted, pairs: Pairs) -> None:
     """Refuses documents of another task than the model was made for, as far as that shows."""
-    size = model.token_embedding.num_embeddings
+    size = model.vocabulary
     documents = [pairs.original.tokens, pairs.reads.targets, *(batch.tokens for batch in pairs.corrupted.values())]
     largest = max((int(tokens.max()) for tokens in documents if tokens.numel()), default=0)
-    if largest >= size:
+    if size is not None and largest >= size:
         raise UserError(f"the documents hold the token {largest}, and the model knows {size}: they are of another task")
 
 

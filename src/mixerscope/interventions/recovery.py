@@ -11,7 +11,7 @@ from mixerscope.errors import UserError
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.tagging import chunks
 from mixerscope.mixers.ops.short_conv import ShortConv
-from mixerscope.model import Model
+from mixerscope.model import Model, layers_of
 from mixerscope.sites import edit, record
 from mixerscope.tasks import UNSCORED, Batch, StateTask
 from mixerscope.tasks.base import FIRST_SYMBOL
@@ -105,8 +105,8 @@ def without_taps(model: Model, block: int) -> Iterator[None]:
 
 def convolved_blocks(model: nn.Module) -> list[int]:
     """Blocks with short convolutions that are known as such."""
-    return [i for i in range(len(model.layers())) if convolutions(model, i)] if isinstance(model, Model) else []
+    return [i for i in range(len(layers_of(model))) if convolutions(model, i)]
 
 
-def convolutions(model: Model, block: int) -> list[ShortConv]:
-    return [module for module in model.layers()[block].modules() if isinstance(module, ShortConv)]
+def convolutions(model: nn.Module, block: int) -> list[ShortConv]:
+    return [module for module in layers_of(model)[block].modules() if isinstance(module, ShortConv)]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mixerscope.errors import UserError
 from mixerscope.mixers import Mixer
 from mixerscope.mixers.base import State
-from mixerscope.model import Model
+from mixerscope.model import layers_of
 
 STATE = "mixer.state"
 """Name of the site within its block."""
@@ -28,9 +28,9 @@ def has_step_form(mixer: Mixer) -> bool:
     return type(mixer).step is not Mixer.step
 
 
-def state_sites(model: Model) -> list[str]:
-    """The state sites of a model."""
-    return [f"blocks.{i}.{STATE}" for i, block in enumerate(model.layers()) if has_step_form(block.mixer)]
+def state_sites(model: nn.Module) -> list[str]:
+    """The state sites of a model; foreign ones do not say what theirs carry."""
+    return [f"blocks.{i}.{STATE}" for i, block in enumerate(layers_of(model)) if has_step_form(block.mixer)]
 
 
 def is_state(site: str) -> bool:
@@ -39,8 +39,7 @@ def is_state(site: str) -> bool:
 
 def mixer_of(model: nn.Module, site: str) -> Mixer:
     """The mixer whose state a site is."""
-    assert isinstance(model, Model), "only our own models have states that can be named"
-    return model.layers()[int(site.split(".")[1])].mixer
+    return layers_of(model)[int(site.split(".")[1])].mixer
 
 
 def demand_one_size(mixer: Mixer, site: str, places: Tensor) -> None:

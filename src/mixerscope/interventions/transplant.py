@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from mixerscope.interventions.members import Members
-from mixerscope.interventions.states import STATE, has_step_form, run_changing_states, state_after
+from mixerscope.interventions.states import STATE, has_step_form, is_state, run_changing_states, state_after
 from mixerscope.interventions.tagging import chunks
 from mixerscope.mixers import Mixer
-from mixerscope.model import Model
+from mixerscope.model import Model, layers_of
 from mixerscope.sites import edit, record
 from mixerscope.tasks import Batch
 
@@ -21,9 +21,7 @@ Column = dict[str, Tensor]
 def held_states(model: nn.Module) -> list[str]:
     """State sites of mixers that carry a memory of one size; a cache of all that was read is no state. Foreign models
     do not say what theirs carry."""
-    if not isinstance(model, Model):
-        return []
-    return [f"blocks.{i}.{STATE}" for i, block in enumerate(model.layers()) if _is_held(block.mixer)]
+    return [f"blocks.{i}.{STATE}" for i, block in enumerate(layers_of(model)) if _is_held(block.mixer)]
 
 
 def _is_held(mixer: Mixer) -> bool:
@@ -121,8 +119,7 @@ def logits_after(members: Members, tokens: Tensor, position: int, written: Mappi
 def _run(model: Model, tokens: Tensor, position: int, written: Mapping[str, Tensor]) -> Tensor:
     """Logits [b, t, v] with `written` [b, d] in place of what is there."""
     here = torch.arange(tokens.shape[1], device=tokens.device)[:, None] == position
-    if not isinstance(model, Model):
-        # Of foreign ones the stream is all that is known, at sites of which each is met once.
+    if not any(is_state(site) for site in written):
         with edit(model, {site: lambda x, new=new: _with(x, new, here) for site, new in written.items()}):
             return model(tokens)
     stream, last = model.embed_tokens(tokens), model.boundaries()[-1]

@@ -171,6 +171,21 @@ class Model(nn.Module):
     def layers(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]
 
+    @property
+    def shape(self) -> object:
+        """What two models must have in common to run as one."""
+        return self.spec
+
+    @property
+    def width(self) -> int:
+        """Of the residual stream."""
+        return self.spec.width
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens it knows."""
+        return self.token_embedding.num_embeddings
+
     def boundaries(self) -> tuple[str, ...]:
         """Sites of the residual stream: before each block, and after the last."""
         count = len(self.blocks)
@@ -223,6 +238,11 @@ class Model(nn.Module):
         for i, block in enumerate(self.blocks):
             x = block(x) if read is None or i < last else block(x, read)
         return x
+
+
+def layers_of(model: nn.Module) -> list[Block]:
+    """The blocks of a model of ours; none of any other module, of which we know only what its map names."""
+    return model.layers() if isinstance(model, Model) else []
 
 
 def on_cpu(x: Tensor) -> bool:

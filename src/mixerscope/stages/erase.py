@@ -11,7 +11,7 @@ from mixerscope.artifacts import Artifact, Erased, ErasedOnce, Erasures, Refitte
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.tagging import demand_states, site_vectors
 from mixerscope.interventions.transplant import held_states
-from mixerscope.model import Model
+from mixerscope.model import Model, layers_of
 from mixerscope.probing.erasure import Eraser, chance_of, projection
 from mixerscope.probing.ridge import axes_of
 from mixerscope.randomness import stream
@@ -83,7 +83,7 @@ class EraseStates(Stage):
             known = Known.of(x, drawn, self.label)
             methods = {method: known.eraser(method, irrelevant) for method in METHODS}
             kept[site] = Kept(known.probe.directions(), {method: methods[method] for method in WHOLE})
-            if site == boundaries[-1] and all(isinstance(model, Model) for model in models):
+            if site == boundaries[-1] and layers_of(models[0]):  # of foreign ones nobody knows the head
                 methods["head"] = _head(models, task.answer_tokens(torch.arange(task.automaton.num_states)), known)
             self._measure(site, methods, known, counting, erased)
             trained.progress(done + 1, total)

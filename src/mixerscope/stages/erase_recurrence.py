@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.states import STATE, read_states, run_changing_states
 from mixerscope.interventions.tagging import LARGEST_CHUNK, chunks
-from mixerscope.model import Model
+from mixerscope.model import Model, layers_of
 from mixerscope.probing.ridge import axes_of, fit_probes, moments
 from mixerscope.randomness import stream
 from mixerscope.sites import record
@@ -128,8 +128,7 @@ def _span_of(layer: int, means: Tensor) -> Inside:
 def _documents(members: Members, layer: int, drawn: Vectors) -> int:
     """How many, whose states after every position fit into memory together."""
     model, length = members.first, drawn.batch.tokens.shape[1]
-    assert isinstance(model, Model), "only our own models have recurrent states that are known by name"
-    numbers = len(members) * length * model.layers()[layer].mixer.state_size(length)
+    numbers = len(members) * length * layers_of(model)[layer].mixer.state_size(length)
     return min(LARGEST_CHUNK, max(1, STATE_BYTES // (numbers * torch.float32.itemsize)))
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 from pydantic import PositiveInt
-from torch import Tensor
+from torch import Tensor, nn
 
 from mixerscope.analysis import mean_estimate
 from mixerscope.analysis.stats import likelihood_estimate
@@ -15,7 +15,7 @@ from mixerscope.interventions.members import Members
 from mixerscope.interventions.states import read_states
 from mixerscope.interventions.tagging import chunks
 from mixerscope.interventions.transplant import held_states
-from mixerscope.model import Model
+from mixerscope.model import Model, layers_of
 from mixerscope.randomness import stream
 from mixerscope.sites import named_sites, record
 from mixerscope.spec import RunSpec
@@ -47,15 +47,14 @@ class RecordPatterns(Stage):
     def run(self, trained: Trained) -> list[Result]:
         members = Members(trained.models)
         first = members.first
-        assert isinstance(first, Model)
         sites = named_sites(first)
-        patterns = [i for i in range(len(first.layers())) if f"blocks.{i}.{PATTERN}" in sites]
+        patterns = [i for i in range(len(layers_of(first))) if f"blocks.{i}.{PATTERN}" in sites]
         states = [int(site.split(".")[1]) for site in held_states(first)]
         batch = self.batch(trained.first)
         seen = _look(members, batch, patterns, states, trained.progress)
         return [self._result(trained.first, batch, first, seen, member) for member in range(len(members))]
 
-    def _result(self, spec: RunSpec, batch: Batch, model: Model, seen: "_Seen", member: int) -> Done:
+    def _result(self, spec: RunSpec, batch: Batch, model: nn.Module, seen: "_Seen", member: int) -> Result:
         end = int(batch.scored()[0][0].max()) + 1
         tokens = tuple(spec.task.symbol(int(token)) for token in batch.tokens[0, :end])
         roles = {name: int(at[0]) for name, at in batch.roles.items() if int(at[0]) < end}
@@ -73,7 +72,7 @@ class RecordPatterns(Stage):
         states = [
             Held(
                 block,
-                model.layers()[block].mixer.state_size(end),
+                layers_of(model)[block].mixer.state_size(end),
                 _rounded(norms[member, 0, :end]),
                 {name: mean_estimate(_at(norms[member], at)) for name, at in batch.roles.items()},
             )

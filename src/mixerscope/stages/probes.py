@@ -118,7 +118,7 @@ def _subsets(drawn: Vectors) -> list[tuple[str, Tensor]]:
 
 def _groups(sites: Sequence[str], models: Sequence[Model], drawn: Vectors) -> list[Sequence[str]]:
     """Sites whose vectors, none wider than an MLP's, fit into memory together."""
-    width = MLP_RATIO * (models[0].spec.width if isinstance(models[0], Model) else FOREIGN_WIDTH)
+    width = MLP_RATIO * (models[0].width or FOREIGN_WIDTH)
     each = len(models) * drawn.positions.numel() * width * torch.float32.itemsize
     size = max(1, VECTOR_BYTES // each)
     return [sites[start : start + size] for start in range(0, len(sites), size)]
