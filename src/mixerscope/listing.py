@@ -1,4 +1,4 @@
-"""All finished runs below a folder at a glance, ten thousand of them within a second or two.
+"""All finished runs below a folder at a glance, ten thousand of them within two seconds of one core.
 
 What is shown of a run is kept in the user's cache with the times at which something was last added to, replaced in or
 removed from its folders, which is how this package writes; with another time it is read again. Whether every byte is
@@ -6,33 +6,33 @@ what it was is for `verify` to say. The folder itself is not written to.
 """
 
 import hashlib
-import json
-import multiprocessing
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
-from mixerscope.artifacts import StageRecord, Verdicts
+from pydantic_core import from_json, to_json
+
+from mixerscope.artifacts import Artifact, JsonArtifact, StageRecord, Status, Verdicts
 from mixerscope.cache import cache_folder
 from mixerscope.errors import MixerscopeError, UserError
 from mixerscope.results import load_run
-from mixerscope.store import RunFolder, Seal, StageFolder, write_bytes
+from mixerscope.store import RunFolder, Seal, SealedFolder, StageFolder, write_bytes
 
-FORMAT = 1
+A = TypeVar("A", bound=Artifact)
+
+FORMAT = 3
 WORTH_KEEPING = 100
 """Runs: fewer are read in no time."""
-MANY, AT_ONCE, MOST_PROCESSES = 1000, 250, 8
-"""Runs that are worth a process more, runs that one is handed at a time, and how many processes there are at most."""
 YOUNG = 2.0
 """Seconds: a folder that changed so lately may change again without its time telling."""
 JUDGE = "judge"
 """The stage whose verdicts are shown."""
 Seen = dict[str, int]
-"""By name of each stage's folder, and of the run's own, which has none: when it last changed, in nanoseconds."""
+"""By name of each folder in a run's, finished or not, and of its own, which has none: when it last changed, in ns."""
 
 
 @dataclass(frozen=True)
@@ -47,24 +47,32 @@ class Listed:
     """One for each slot where several were corrupted, or why there is none."""
 
 
-def listed_runs(root: Path, damaged: list[str], processes: int = MOST_PROCESSES) -> dict[Path, Listed]:
+def listed_runs(root: Path, damaged: list[str]) -> dict[str, Listed]:
     """The finished runs at any depth below a folder, by path; a copy of one counts once.
 
     What is wrong with folders that are not what they seem is added to `damaged`.
     """
     if not root.is_dir():
         raise UserError(f"{root} is not a folder; `ls runs --out DIR` looks elsewhere")
-    kept, places = _kept(root), sorted(_sealed(str(root)))
-    now = {place: kept[place] for place in places if place in kept and _seen(place, kept[place][0]) == kept[place][0]}
-    new = _read_all([place for place in places if place not in now], processes)
-    damaged += [entry for entry in new.values() if isinstance(entry, str)]
-    now |= {place: entry for place, entry in new.items() if not isinstance(entry, str)}
-    found: dict[str, tuple[Path, Listed]] = {}
-    for place in places:
-        if place in now:
-            found.setdefault(now[place][1].id, (Path(place), now[place][1]))
-    if new or len(now) < len(kept):
-        _keep(root, now)
+    began, kept = time.time(), _kept(root)
+    now: dict[str, tuple[Seen, Listed]] = {}
+    wrong: dict[str, str] = {}
+    shared = _Shared()
+    for place, folders in _sealed(str(root)):
+        seen = _seen(place, folders)  # before it is read: what changes meanwhile differs the next time
+        if place in kept and kept[place][0] == seen:
+            now[place] = kept[place]
+            continue
+        try:
+            now[place] = seen, _read(place, folders, shared)
+        except MixerscopeError as error:
+            wrong[place] = str(error)
+    damaged += [wrong[place] for place in sorted(wrong)]
+    found: dict[str, tuple[str, Listed]] = {}
+    for place, (_, run) in sorted(now.items()):
+        found.setdefault(run.id, (place, run))
+    if now != kept:
+        _keep(root, now, began)
     if not found and not damaged:
         raise UserError(f"{root} holds no finished runs; `mixerscope run --out {root} ...` makes one")
     return dict(found.values())
@@ -74,73 +82,105 @@ def keep_listing(root: Path, runs: int) -> None:
     """Reads what was written since the last look, so that the next one need not; for those who just saw many runs."""
     if runs >= WORTH_KEEPING:
         with suppress(MixerscopeError):
-            listed_runs(root, [], processes=1)  # others may have threads
+            listed_runs(root, [])
 
 
-def _sealed(folder: str) -> Iterator[str]:
-    """Folders with a seal, at any depth; what is hidden, or lies in a run, is not looked into."""
-    if os.path.isfile(f"{folder}/{Seal.file}"):
-        if not os.path.isfile(f"{folder}/{StageRecord.file}"):
-            yield folder
-        return
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.name.startswith(".") and entry.is_dir():
-                yield from _sealed(entry.path)
-
-
-def _read_all(places: list[str], processes: int) -> "dict[str, tuple[Seen, Listed] | str]":
-    """By place: what there is, or what is wrong with it. Many are read by all cores: parsing takes the time."""
-    processes = min(processes, os.cpu_count() or 1) if len(places) >= MANY else 1
-    if processes == 1:
-        return {place: _found(place) for place in places}
-    # `ls` has no threads and no torch, so that a copy of its process is made at once and can do what it could.
-    with multiprocessing.get_context("fork").Pool(processes) as pool:
-        return dict(zip(places, pool.map(_found, places, chunksize=AT_ONCE), strict=True))
-
-
-def _found(place: str) -> tuple[Seen, Listed] | str:
+def _sealed(folder: str) -> Iterator[tuple[str, list[str]]]:
+    """Folders with a seal, at any depth, and the folders in each. What is hidden, or in a run, is not looked into."""
     try:
-        return _read(place)
-    except MixerscopeError as error:
-        return str(error)
+        with os.scandir(folder) as entries:
+            found = {entry.name: entry for entry in entries}
+    except OSError:
+        if os.path.isfile(f"{folder}/{Seal.file}"):
+            yield folder, []  # whoever reads it says why it cannot be
+        return
+    folders = [name for name, entry in found.items() if not name.startswith(".") and entry.is_dir()]
+    if Seal.file not in found or not found[Seal.file].is_file():
+        for name in folders:
+            yield from _sealed(found[name].path)
+    elif StageRecord.file not in found:
+        yield folder, folders
 
 
-def _read(place: str) -> tuple[Seen, Listed]:
-    result = load_run(place)
-    stages = [stage.path.name for stage in result.folder.stages()]
-    seen = _seen(place, ["", *stages])  # before they are read: what changes meanwhile differs the next time
-    verdicts = _only_verdicts(result.folder, stages) or result.find(Verdicts)
-    mechanism = result.reason if verdicts is None else _mechanisms(verdicts)
-    return seen, Listed(result.run_id, result.training, result.status.outcome, mechanism)
+@dataclass(frozen=True)
+class _Named:
+    """What is shown of a verdict."""
+
+    mechanism: str
+    slot: str = "key"
 
 
-def _only_verdicts(folder: RunFolder, stages: list[str]) -> Verdicts | None:
+@dataclass(frozen=True)
+class _Verdicts(JsonArtifact):
+    """Verdicts of which nothing else is made."""
+
+    file: ClassVar[str] = Verdicts.file
+    verdicts: tuple[_Named, ...]
+
+
+class _Shared:
+    """What is the same in many runs of a sweep, and is read, held and kept once."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, Any] = {}
+        self.parts: dict[bytes, dict[str, Any]] = {}
+
+    def read(self, artifact: type[A], folder: SealedFolder, seal: Seal) -> A:
+        """The artifact; a file with the hash of one that was read says the same, unless `verify` says otherwise."""
+        hash = f"{artifact.file} {seal.files.get(artifact.file)}"
+        if hash not in self.files:
+            self.files[hash] = folder.read_sealed(artifact, seal)
+        return self.files[hash]
+
+    def training(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """The same settings, with the parts of others where they are the same."""
+        return {
+            name: self.parts.setdefault(to_json(value), value) if isinstance(value, dict) else value
+            for name, value in spec.items()
+        }
+
+
+def _read(place: str, folders: Iterable[str], shared: _Shared) -> Listed:
+    """What there is of a run in whose folder these lie: the few files that are shown, each read once."""
+    folder = RunFolder(place)
+    seal = folder.seal()
+    record, status = folder.recorded(seal), shared.read(Status, folder, seal)
+    verdicts, reason = _only_verdicts(place, folders, shared), ""
+    if verdicts is None:
+        result = load_run(place)
+        verdicts, reason = result.find(_Verdicts), result.reason
+    mechanism = reason if verdicts is None else _mechanisms(verdicts.verdicts)
+    return Listed(seal.id, shared.training(record.spec), status.outcome, mechanism)
+
+
+def _only_verdicts(place: str, folders: Iterable[str], shared: _Shared) -> _Verdicts | None:
     """The verdicts of a run that has every stage once, as most have: nothing is chosen then, and nothing else read."""
+    stages = [name for name in folders if os.path.isfile(f"{place}/{name}/{Seal.file}")]
     named = {stage.rpartition("-")[0]: stage for stage in stages}
     if len(named) < len(stages) or JUDGE not in named:
         return None
-    judge = StageFolder(folder.path / named[JUDGE])
+    judge = StageFolder(f"{place}/{named[JUDGE]}")
     seal = judge.seal()
-    needs = judge.read_sealed(StageRecord, seal).needs
-    if Verdicts.file not in seal.files or any(named.get(need) != f"{need}-{id}" for need, id in needs.items()):
-        return None
-    return judge.read_sealed(Verdicts, seal)
+    record = shared.read(StageRecord, judge, seal)
+    fits = all(named.get(need) == f"{need}-{id}" for need, id in record.needs.items())
+    fits &= record.name == JUDGE and _Verdicts.file in seal.files
+    return judge.read_sealed(_Verdicts, seal) if fits else None
 
 
 def _seen(place: str, folders: Iterable[str]) -> Seen:
-    found: Seen = {}
-    for folder in folders:
-        try:
-            found[folder] = os.stat(f"{place}/{folder}").st_mtime_ns
-        except OSError:
-            found[folder] = 0
-    return found
+    return {folder: _changed(f"{place}/{folder}") for folder in ("", *folders)}
 
 
-def _mechanisms(verdicts: Verdicts) -> str:
+def _changed(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _mechanisms(verdicts: Sequence[_Named]) -> str:
     if len(verdicts) == 1:
-        return verdicts.verdicts[0].mechanism
+        return verdicts[0].mechanism
     return ", ".join(f"{verdict.slot}: {verdict.mechanism}" for verdict in verdicts)
 
 
@@ -149,18 +189,19 @@ def _file(root: Path) -> Path:
 
 
 def _kept(root: Path) -> dict[str, tuple[Seen, Listed]]:
-    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        kept = json.loads(_file(root).read_bytes())
+    with suppress(OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        kept = from_json(_file(root).read_bytes())
         if kept["format"] == FORMAT:
-            return {f"{root}/{name}": (seen, Listed(**listed)) for name, (seen, listed) in kept["runs"].items()}
+            return {f"{root}/{name}": _unfolded(entry, kept["parts"]) for name, entry in kept["runs"].items()}
     return {}
 
 
-def _keep(root: Path, runs: dict[str, tuple[Seen, Listed]]) -> None:
+def _keep(root: Path, runs: dict[str, tuple[Seen, Listed]], began: float) -> None:
     """Below a name that does not depend on how the root was typed. Where it cannot be written, nothing is lost."""
-    before = (time.time() - YOUNG) * 1e9
+    before = (began - YOUNG) * 1e9
+    parts: dict[int, tuple[int, Any]] = {}
     named = {
-        place.removeprefix(f"{root}/"): (seen, vars(listed))
+        place.removeprefix(f"{root}/"): _folded(seen, listed, parts)
         for place, (seen, listed) in runs.items()
         if max(seen.values()) < before
     }
@@ -169,4 +210,21 @@ def _keep(root: Path, runs: dict[str, tuple[Seen, Listed]]) -> None:
     path = _file(root)
     with suppress(OSError, MixerscopeError, ValueError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, json.dumps({"format": FORMAT, "runs": named}, separators=(",", ":")).encode())
+        write_bytes(path, to_json({"format": FORMAT, "parts": [part for _, part in parts.values()], "runs": named}))
+
+
+def _folded(seen: Seen, listed: Listed, parts: dict[int, tuple[int, Any]]) -> tuple[Any, ...]:
+    """An entry in which parts of the training that others share are numbers."""
+    numbered = {
+        name: parts.setdefault(id(value), (len(parts), value))[0]
+        for name, value in listed.training.items()
+        if isinstance(value, dict)
+    }
+    own = {name: value for name, value in listed.training.items() if name not in numbered}
+    return seen, listed.id, numbered, own, listed.outcome, listed.mechanism
+
+
+def _unfolded(entry: Sequence[Any], parts: Sequence[Any]) -> tuple[Seen, Listed]:
+    seen, id, numbered, own, outcome, mechanism = entry
+    training = {**{name: parts[number] for name, number in numbered.items()}, **own}
+    return seen, Listed(id, training, outcome, mechanism)

@@ -26,7 +26,7 @@ from mixerscope.errors import CorruptFile, UserError
 from mixerscope.showing import Shown, counted
 from mixerscope.spec import RunSpec, parse
 from mixerscope.spec.labels import flat, labels, plain, varying
-from mixerscope.store import RunFolder, Seal, StageFolder, find_runs, own_name
+from mixerscope.store import RunFolder, Seal, StageFolder, find_runs
 
 if TYPE_CHECKING:  # listing runs should not wait for torch
     from mixerscope.artifacts.effects import EffectTable
@@ -95,11 +95,7 @@ class RunResult(Shown):
 
     @cached_property
     def record(self) -> Record:
-        found = self.folder.read(Record)
-        name = own_name(self.folder.path).rpartition("-")[0]
-        if (architecture := found.spec["model"]["architecture"]).replace("/", "-") != name:
-            raise CorruptFile(f"{self.folder.path} is misnamed: it holds {architecture!r}")
-        return found
+        return self.folder.recorded(self.folder.seal())
 
     @property
     def run_id(self) -> str:

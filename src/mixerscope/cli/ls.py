@@ -58,7 +58,7 @@ def _list_runs(root: Path) -> int:
     alike = Counter(names)
     names = [name if alike[name] == 1 else f"{name} {run.id}" for name, run in zip(names, found.values(), strict=True)]
     rows = [
-        (str(path), name, str(run.training["task"]["name"]), run.outcome, run.mechanism)
+        (path, name, str(run.training["task"]["name"]), run.outcome, run.mechanism)
         for (path, run), name in zip(found.items(), names, strict=True)
     ]
     if rows:

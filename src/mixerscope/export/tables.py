@@ -14,7 +14,6 @@ from mixerscope.artifacts import (
     Interchanges,
     Lengths,
     Probes,
-    Record,
     Scores,
     SelfTest,
     Status,
@@ -110,7 +109,7 @@ def listed(result: RunResult, root: Path, every: bool) -> Listed:
     """What says what a run is; with `every`, all analyses of a stage and not one for each."""
     folder = result.folder
     seal = folder.seal()
-    record = folder.read_sealed(Record, seal)
+    record = folder.recorded(seal)
     result.__dict__["record"] = record  # as it would be read by whoever asks
     stages = [StageResult.of(stage) for stage in folder.stages()] if every else result.stages.values()
     settings = {sys.intern(path): value for path, value in flat(record.spec).items()}

@@ -19,15 +19,19 @@ IMPLIED = ("model.architecture", "version", "stages")
 """The architecture is the name itself."""
 
 
-def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(data: Mapping[str, Any]) -> dict[str, Any]:
     """Nested settings as `train.lr` and the like; a list is one setting."""
     found: dict[str, Any] = {}
+    _flatten(data, "", found)
+    return found
+
+
+def _flatten(data: Mapping[str, Any], prefix: str, found: dict[str, Any]) -> None:
     for key, value in data.items():
         if isinstance(value, dict) and value:
-            found |= flat(value, f"{prefix}{key}.")
+            _flatten(value, f"{prefix}{key}.", found)
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            found[prefix + key] = value
 
 
 def varying(trainings: Sequence[Mapping[str, Any]], leave_out: Iterable[str] = ()) -> list[dict[str, Any]]:
@@ -37,15 +41,30 @@ def varying(trainings: Sequence[Mapping[str, Any]], leave_out: Iterable[str] = (
 
 def _facts(trainings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Their settings. An option that came later is missing in older trainings, which are at its default."""
-    facts = [*map(flat, trainings)]
+    parts: dict[int, dict[str, Any]] = {}
+    facts = [_fact(training, parts) for training in trainings]
     for name in {training["model"]["architecture"] for training in trainings}:
         peers = [fact for fact, of in zip(facts, trainings, strict=True) if of["model"]["architecture"] == name]
-        there = [{path for path in fact if path.startswith(OPTIONS)} for fact in peers]
+        settings = {tuple(fact) for fact in peers}  # few, though the runs be many
+        there = [{path for path in fact if path.startswith(OPTIONS)} for fact in settings]
         if later := set().union(*there) - set.intersection(*there):
             usual = {path: value for path, value in _defaults(name).items() if path in later}
             for fact in peers:
                 fact.update(usual | fact)
     return facts
+
+
+def _fact(training: Mapping[str, Any], parts: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """The same as `flat`. Trainings may share their parts, as those of a listing do: each is gone through once."""
+    fact: dict[str, Any] = {}
+    for name, value in training.items():
+        if not isinstance(value, dict):
+            fact[name] = value
+            continue
+        if id(value) not in parts:
+            parts[id(value)] = flat({name: value})
+        fact.update(parts[id(value)])
+    return fact
 
 
 def _varying(
@@ -55,7 +74,8 @@ def _varying(
     differing: dict[str, list[str]] = {}
     for name in set(names):
         peers = [fact for other, fact in zip(names, facts, strict=True) if other == name]
-        paths = _ordered(p for p in dict.fromkeys(path for fact in peers for path in fact) if not _is_in(p, left))
+        known = dict.fromkeys(path for settings in dict.fromkeys(map(tuple, peers)) for path in settings)
+        paths = _ordered(path for path in known if not _is_in(path, left))
         differing[name] = [path for path in paths if _differs(path, peers)]
     return [{path: fact.get(path) for path in differing[name]} for name, fact in zip(names, facts, strict=True)]
 
@@ -76,12 +96,14 @@ def _defaults(name: str) -> dict[str, Any]:
 
 
 def _differs(path: str, peers: Sequence[Mapping[str, Any]]) -> bool:
-    first = peers[0].get(path)
-    text = canonical_json(first)
+    values = [fact.get(path) for fact in peers]
+    kinds = set(map(type, values))
+    if len(kinds) == 1 and values.count(values[0]) == len(values):
+        return False
     # What is the same object or text need not be spelled out; 1 and 1.0 are equal, and two settings.
+    first, text = values[0], canonical_json(values[0])
     return any(
-        not (type(other) is type(first) and other == first) and canonical_json(other) != text
-        for other in (fact.get(path) for fact in peers)
+        not (type(other) is type(first) and other == first) and canonical_json(other) != text for other in values
     )
 
 
@@ -91,11 +113,11 @@ def labels(
     """A name for each training: its architecture, what tells it from the others of that architecture, and `always`."""
     always, facts = list(always), _facts(trainings)
     names = [training["model"]["architecture"] for training in trainings]
-    found: list[str] = []
-    for name, fact, differs in zip(names, facts, _varying(names, facts, leave_out), strict=True):
-        told = {path: fact.get(path) for path in _ordered([*always, *differs])}
-        found.append(label(name, told))
-    return found
+    differing = _varying(names, facts, leave_out)
+    ordered = {name: _ordered([*always, *differs]) for name, differs in dict(zip(names, differing)).items()}
+    return [
+        label(name, {path: fact.get(path) for path in ordered[name]}) for name, fact in zip(names, facts, strict=True)
+    ]
 
 
 def columns(
@@ -126,6 +148,8 @@ def _short(paths: Iterable[str]) -> dict[str, str]:
 
 
 def _said(value: Any) -> str:
+    if type(value) is int:  # most are, and there may be ten thousand
+        return str(value)
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return value if isinstance(value, str) else canonical_json(value)

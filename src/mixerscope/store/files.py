@@ -103,6 +103,11 @@ def read_bounded(path: str | Path) -> bytes:
 
     `path` may be text, which those who read ten thousand of them make.
     """
+    return read_known(path)[0]
+
+
+def read_known(path: str | Path) -> tuple[bytes, os.stat_result]:
+    """The same, and what the file system says of the file that was read."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
     try:
         found, most = os.fstat(handle), LARGEST_JSON if str(path).endswith(".json") else LARGEST_FILE
@@ -110,8 +115,11 @@ def read_bounded(path: str | Path) -> bytes:
             raise CorruptFile(f"{path} is no regular file")
         if found.st_size > most:
             raise CorruptFile(f"{path} has {found.st_size / 2**20:,.0f} MiB, where {most / 2**20:,.0f} are the most")
+        data = os.read(handle, found.st_size + 1)
+        if len(data) == found.st_size:  # as of every file but one of gigabytes, which is read in parts
+            return data, found
         with open(handle, "rb", buffering=0, closefd=False) as file:
-            return file.read()
+            return data + file.read(), found
     finally:
         os.close(handle)
 

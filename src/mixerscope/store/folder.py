@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -26,7 +27,7 @@ from mixerscope.artifacts import (
 )
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.spec.identity import id_of
-from mixerscope.store.files import TEMPORARY, make_folder, read_bounded, sha256_of, write_bytes
+from mixerscope.store.files import TEMPORARY, make_folder, read_bounded, read_known, sha256_of, write_bytes
 
 A = TypeVar("A", bound=Artifact)
 R = TypeVar("R", bound=Readable)
@@ -52,9 +53,18 @@ WRITING = ".writing.json"
 """While a folder is being made: the names it will hold, so that what a kill leaves behind is known to be ours."""
 
 
-def own_name(path: Path) -> str:
+def own_name(path: str | Path) -> str:
     """The name that a folder itself has, whatever a path calls it."""
-    return path.resolve().name if path.name in ("", "..") or path.is_symlink() else path.name
+    return os.path.basename(_followed(str(path)))
+
+
+def _followed(path: str) -> str:
+    unnamed = os.path.basename(path) in ("", ".", "..")
+    return os.path.realpath(path) if unnamed or os.path.islink(path) else path
+
+
+def _version(known: os.stat_result) -> tuple[int, int, int]:
+    return known.st_ino, known.st_mtime_ns, known.st_size
 
 
 class SealedFolder:
@@ -65,9 +75,10 @@ class SealedFolder:
     required: ClassVar[tuple[type[Artifact], ...]] = ()
     """Artifacts that every such folder has."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._seal = f"{path}/{Seal.file}"  # text: joined anew it would be half of what reading a small file takes
+    def __init__(self, path: str | Path) -> None:
+        """`path` may be text, as of a `Path`: making one of ten thousand takes half of what reading a file does."""
+        self._text = str(path)
+        self._seal = f"{self._text}/{Seal.file}"
         self._sealed: tuple[tuple[int, int, int], Seal] | None = None
 
     def __repr__(self) -> str:
@@ -81,11 +92,11 @@ class SealedFolder:
         """What the folder says it holds; refused where its name says otherwise."""
         path = self._seal
         try:
-            now = os.stat(path)
             # A seal is asked for with every file that is read, and is read again where it is another than before.
-            if self._sealed is not None and self._sealed[0] == (now.st_ino, now.st_mtime_ns, now.st_size):
+            if self._sealed is not None and self._sealed[0] == _version(os.stat(path)):
                 return self._sealed[1]
-            found = Seal.from_bytes(read_bounded(path))
+            data, known = read_known(path)
+            found = Seal.from_bytes(data)
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(f"{self.path} holds no finished run") from None
         except OSError as error:
@@ -94,12 +105,27 @@ class SealedFolder:
             raise CorruptFile(f"{path}: {error}") from error
         if found.kind != self.kind:
             raise CorruptFile(f"{self.path} holds a {found.kind}, where a {self.kind} was expected")
-        if own_name(self.path).rpartition("-")[2] != found.id:
+        if self.named[1] != found.id:
             raise CorruptFile(f"{self.path} is misnamed: its seal says that it holds {found.id}; give it its name back")
         if found.run != self.run_id:
             raise CorruptFile(f"{self.path} belongs to the run {found.run or 'of no name'}, not to the one it lies in")
-        self._sealed = (now.st_ino, now.st_mtime_ns, now.st_size), found
+        self._sealed = _version(known), found
         return found
+
+    @cached_property
+    def path(self) -> Path:
+        return Path(self._text)
+
+    @cached_property
+    def named(self) -> tuple[str, str]:
+        """What the folder's own name says it holds: what it is, and its id."""
+        what, _, id = os.path.basename(self._own).rpartition("-")
+        return what, id
+
+    @cached_property
+    def _own(self) -> str:
+        """Where the folder itself is, whatever a path calls it."""
+        return _followed(self._text)
 
     @property
     def run_id(self) -> str:
@@ -196,7 +222,7 @@ class SealedFolder:
             raise CorruptFile(f"{self.path} is sealed as {seal.id}, but what it holds is {id_of(record.identity)}")
 
     def _bytes(self, name: str, seal: Seal) -> bytes:
-        path = f"{self.path}/{name}"
+        path = f"{self._text}/{name}"
         if name not in seal.files:
             raise CorruptFile(f"{path} is missing")
         try:
@@ -236,7 +262,7 @@ class SealedFolder:
             record = self.record.from_bytes((self.path / self.record.file).read_bytes())
         except (OSError, CorruptFile):
             return set()
-        if id_of(record.identity) != own_name(self.path).rpartition("-")[2]:
+        if id_of(record.identity) != self.named[1]:
             return set()
         return {path.name for path in self.path.iterdir() if path.suffix in (".json", ".safetensors")}
 
@@ -256,8 +282,7 @@ class StageFolder(SealedFolder):
 
     @property
     def run_id(self) -> str:
-        folder = self.path.resolve() if self.path.is_symlink() else self.path
-        return own_name(folder.parent).rpartition("-")[2]
+        return own_name(os.path.dirname(self._own) or ".").rpartition("-")[2]
 
     def verify(self) -> None:
         super().verify()
@@ -271,6 +296,14 @@ class RunFolder(SealedFolder):
     kind = "training"
     record = Record
     required = (Record, Status, Curve, Provenance)
+
+    def recorded(self, seal: Seal) -> Record:
+        """Which training it holds, for those who have read the seal; refused where its name says otherwise."""
+        found = self.read_sealed(Record, seal)
+        architecture = found.spec["model"]["architecture"]
+        if architecture.replace("/", "-") != self.named[0]:
+            raise CorruptFile(f"{self.path} is misnamed: it holds {architecture!r}")
+        return found
 
     def stage(self, name: str, id: str) -> StageFolder:
         return StageFolder(self.path / f"{name.replace('/', '-')}-{id}")
