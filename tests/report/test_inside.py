@@ -135,6 +135,33 @@ def test_a_tracked_state_has_its_verdict_its_tests_and_its_figures(folder, opene
         assert drawn.evaluate(OVERLAPS) == []
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_is_pointed_at_says_how_many_and_the_interval(kept, folder, opened):
+    root = folder("tracks")
+    run = find_run(root, "gru")
+    probes, erase, recover = (find_stage(run, name) for name in ("probes", "erase", "recover"))
+    found = probes.read(Probes)
+    readable = replace(found, readability=tuple(tuple(0.5 for _ in row) for row in found.readability))
+    ends = {} if kept else {"accuracy_low": (), "accuracy_high": ()}
+    rewrite(probes, replace(readable, **ends))
+    erasures = erase.read(Erasures)
+    ends = {"damage_low": (0.25, 0.25), "damage_high": (0.75, 0.75)} if kept else {"damage_low": (), "damage_high": ()}
+    rewrite(erase, replace(erasures, erased=tuple(replace(one, damage=(0.5, 0.5), **ends) for one in erasures.erased)))
+    recoveries = recover.read(Recoveries)
+    ends = {"later": 0.5, "later_low": 0.25 if kept else None, "later_high": 0.75 if kept else None}
+    rewrite(recover, replace(recoveries, cells=tuple(replace(one, **ends) for one in recoveries.cells)))
+    tab = opened(root)
+    for kind in ("readable", "erased", "recovered"):
+        tips = figure(tab, kind).locator("[data-tip]").evaluate_all("marks => marks.map((mark) => mark.dataset.tip)")
+        assert tips
+        for tip in tips:
+            assert re.search(r"n = \d", tip)
+            assert ("(no interval was kept)" in tip) == (not kept)
+            assert (
+                bool(re.search(r"\[0\.250, 0\.750\]" if kind != "readable" else r"% ?\[[\d.]+%?, [\d.]+", tip)) == kept
+            ), tip
+
+
 def test_a_model_that_knows_nothing_of_the_state_has_a_sentence_in_place_of_empty_figures(folder):
     page = write_report(folder("tracks")).read_text()
     drawn = re.findall(r'class="figure" data-kind="(\w+)"', page)

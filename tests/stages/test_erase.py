@@ -12,7 +12,7 @@ from mixerscope.probing.erasure import Eraser
 from mixerscope.sites import edit
 from mixerscope.spec import RunSpec
 from mixerscope.stages import Done, Impossible
-from mixerscope.stages.erase_counting import without
+from mixerscope.stages.counting import without
 from mixerscope.stages.erase_recurrence import METHOD
 from mixerscope.tasks import Parity
 from tests.stages.states import fresh, run_stage, spec_of
@@ -82,6 +82,8 @@ def test_used_and_unused_copies_are_told_apart(seed):
         assert one.before > 0.95
         assert one.residual < 0.7
         assert (one.damage[0] > 0.7) == used
+        assert one.damage_low[0] <= one.damage[0] <= one.damage_high[0]
+        assert one.damage_high[0] - one.damage_low[0] < 0.5
         assert (last["head"].damage[0] > 0.7) == used
 
 
@@ -104,13 +106,13 @@ def test_erasing_nothing_changes_no_bit():
     assert right.shape == (2, 20, 9)
     each = nothing.matrix[:, None].expand(-1, 3, -1, -1), mean[:, None].expand(-1, 3, -1, -1)
     counted = right_with_each(members, batch, "blocks.0.resid_post", without, *each)
-    assert torch.equal(counted, right.sum(1)[:, None].expand(-1, 3, -1))
+    assert torch.equal(counted, right[:, None].expand(-1, 3, -1, -1))
 
 
 def test_a_model_that_knows_nothing_has_nothing_to_lose():
     spec = spec_of({"erase": SMALL}, Parity(length=8), "gru", width=8)
     found = found_of(fresh(spec), spec)
-    assert all(damage is None for one in found.erased for damage in one.damage)
+    assert all(damage is None for one in found.erased for damage in (*one.damage, *one.damage_low, *one.damage_high))
     assert {one.method for one in found.erased} == {
         *("single direction", "leace", "iterated projection", "irrelevant label", "head", METHOD),
         "irrelevant label, every step",
@@ -136,7 +138,7 @@ def test_several_edits_at_once_are_each_of_them_alone():
     together = right_with_each(members, batch, "blocks.0.mixer_out", lambda x, by: x * by[:, None, None], scale)
     for number in range(5):
         alone = right_answers(members, batch, {"blocks.0.mixer_out": lambda x, by: x * by}, scale[:, number])
-        assert torch.equal(together[:, number], alone.sum(1))
+        assert torch.equal(together[:, number], alone)
 
 
 @pytest.mark.parametrize(

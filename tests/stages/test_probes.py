@@ -1,13 +1,17 @@
 """Probes: they find what is planted where it is planted, and their controls find nothing."""
 
+import json
+
 import pytest
 import torch
 
+from mixerscope.analysis import proportion_estimate
+from mixerscope.analysis.stats import likelihood_estimates
 from mixerscope.artifacts import Probes
 from mixerscope.errors import UserError
 from mixerscope.probing.controls import baselines, contexts, control_labels, usual
 from mixerscope.probing.logistic import logistic_accuracy
-from mixerscope.probing.ridge import Parts, balanced_share, fit_probes, moments, parts_by_document
+from mixerscope.probing.ridge import Parts, balanced_by_document, balanced_share, fit_probes, moments, parts_by_document
 from mixerscope.stages import Done
 from mixerscope.stages.vectors import draw_vectors, label_names
 from mixerscope.tasks import Dyck, GroupWord, Parity
@@ -191,3 +195,37 @@ def test_what_is_true_of_a_state_is_probed_once():
     drawn = draw_vectors(Dyck(after_close=True, noop=0.2), 100, 4, None, ["answer"], 0)
     used = drawn.parts.fit | drawn.parts.choose | drawn.parts.judge
     assert drawn.hard[used].all()
+
+
+def test_documents_scatter_as_the_balanced_share_does():
+    """Vectors of one document are right or wrong together, classes are of different sizes: of 400 draws of documents,
+    95 in 100 intervals must hold the truth, which one over vectors would miss far more often."""
+    chances, sizes = torch.tensor([0.9, 0.6, 0.3]), torch.tensor([0.7, 0.2, 0.1])
+    truth, held, naive, draws, documents, each = chances.mean().item(), 0, 0, 400, 150, 4
+    draw = rng(5)
+    document = torch.arange(documents).repeat_interleave(each)
+    for _ in range(draws):
+        label = torch.multinomial(sizes, documents, True, generator=draw).repeat_interleave(each)
+        right = (torch.rand(documents, generator=draw).repeat_interleave(each) < chances[label])[None]
+        values = balanced_by_document(right, label, document)
+        assert values.shape == (1, documents)
+        assert values.mean().item() == pytest.approx(balanced_share(right, label).item())
+        [found] = likelihood_estimates(values)
+        held += found.low <= truth <= found.high
+        alone = proportion_estimate(right[0])
+        naive += abs(found.value - truth) <= (alone.high - alone.low) / 2
+    assert 0.92 * draws <= held <= 0.99 * draws
+    assert naive < 0.8 * draws
+
+
+def test_an_accuracy_has_its_interval_and_a_table_from_before_has_none():
+    spec = spec_of({"probes": {"documents": 80, "logistic": False}}, Parity(length=6), "gru", width=8)
+    [result] = run_stage("probes", spec, [fresh(spec)])
+    [found] = result.artifacts
+    for row in found.rows():
+        assert 0 <= row["accuracy_low"] <= row["accuracy"] <= row["accuracy_high"] <= 1
+    assert any(row["accuracy_low"] < row["accuracy"] for row in found.rows())
+    said = json.loads(found.to_bytes())
+    del said["accuracy_low"], said["accuracy_high"]
+    before = Probes.from_bytes(json.dumps(said).encode())
+    assert {row["accuracy_low"] for row in before.rows()} == {None}

@@ -9,6 +9,7 @@ from mixerscope.interventions.recovery import change_inputs, without_taps
 from mixerscope.planted.automata import EVERY_STATE
 from mixerscope.spec import RunSpec
 from mixerscope.stages import Done, Impossible
+from mixerscope.stages.recover import _cells
 from mixerscope.tasks import Dyck, GroupWord, Parity
 from tests.stages.states import fresh, run_stage, spec_of
 
@@ -44,6 +45,7 @@ def test_behind_the_last_block_the_same_position_comes_back_by_construction_and_
     for position in range(found.position, 9):
         cell = found.cell(last, position)
         assert cell.same == pytest.approx(1, abs=1e-3)
+        assert cell.same_low <= cell.same <= cell.same_high
         assert cell.later == (None if position == 8 else pytest.approx(0, abs=1e-3))
     first = found.cell(model.boundaries()[0], found.position)
     assert first.same == pytest.approx(1, abs=1e-3)
@@ -84,6 +86,24 @@ def test_several_models_are_measured_as_one_is_and_a_broken_one_costs_nothing():
     one, other = found[2].artifacts[0], alone.artifacts[0]
     assert one.gap == pytest.approx(other.gap, abs=1e-4)
     assert one.without_taps == other.without_taps
+
+
+def test_shares_are_of_all_answers_together_and_have_intervals_over_documents():
+    rng = RNG().manual_seed(0)
+    differs = torch.rand(40, 6, generator=rng) < 0.6
+    clean, changed = (torch.randn(40, 6, generator=rng, dtype=torch.float64) + sign for sign in (2, -2))
+    part = torch.rand(40, 1, generator=rng, dtype=torch.float64)
+    edited = torch.stack([clean, changed, changed + part * (clean - changed)])
+    cells = _cells([("a", 1), ("b", 1), ("c", 1)], torch.stack([clean, changed]), edited, differs, 0)
+    assert [cell.same for cell in cells[:2]] == [cell.later for cell in cells[:2]] == [1, 0]
+    here = differs[:, 2:]
+    back, gap = (x[:, 2:][here].sum() for x in (edited[2] - changed, clean - changed))
+    assert cells[2].later == pytest.approx((back / gap).item(), abs=1e-5)
+    assert 0.05 < cells[2].later_high - cells[2].later_low < 0.5
+    assert cells[2].later_low < part.mean() < cells[2].later_high
+    assert cells[0].later_low == cells[0].later_high == 1, "nothing was sampled"
+    nothing = _cells([("a", 1)], torch.stack([changed, changed]), edited[:1], differs, 0)
+    assert nothing[0].same is nothing[0].later is nothing[0].later_low is None, "no difference to bring back"
 
 
 def test_a_position_without_inputs_behind_it_is_refused():

@@ -36,6 +36,9 @@ class Erased:
     """The same of random subspaces that take the same variance."""
     random_longer: tuple[tuple[float, ...], ...] = ()
     """The same of these in longer documents, for each of the longer lengths."""
+    damage_low: tuple[float | None, ...] = ()
+    """The damage's interval over documents; empty where it was not kept."""
+    damage_high: tuple[float | None, ...] = ()
 
     @property
     def percentile(self) -> float | None:
@@ -151,10 +154,13 @@ class Erasures(Frames, JsonArtifact):
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per site, method and length."""
         for one in self.erased:
-            shared = {k: v for k, v in vars(one).items() if k not in ("accuracy", "damage")}
+            shared = {k: v for k, v in vars(one).items() if k != "accuracy" and not k.startswith("damage")}
             shared["speaks"] = self.speaks(one)
-            for length, accuracy, damage in zip(self.lengths, one.accuracy, one.damage, strict=True):
-                yield {**shared, "length": length, "accuracy": accuracy, "damage": damage}
+            missing = (None,) * len(self.lengths)
+            each = (one.accuracy, one.damage, one.damage_low or missing, one.damage_high or missing)
+            for length, accuracy, damage, low, high in zip(self.lengths, *each, strict=True):
+                ends = {"damage_low": low, "damage_high": high}
+                yield {**shared, "length": length, "accuracy": accuracy, "damage": damage, **ends}
 
     def more_tables(self) -> dict[str, Iterator[dict[str, Any]]]:
         return {

@@ -52,6 +52,9 @@ class Probes(Frames, JsonArtifact):
     logistic: tuple[tuple[float | None, ...], ...]
     """Logistic regression in place of ridge; at the boundaries, every position only."""
     penalty: tuple[tuple[float, ...], ...]
+    accuracy_low: tuple[tuple[float, ...], ...] = ()
+    """The accuracy's interval over documents; empty where it was not kept."""
+    accuracy_high: tuple[tuple[float, ...], ...] = ()
 
     def curve(self, label: str = "answer", positions: str = "every") -> list[float | None] | None:
         """Readability at the boundaries, first to last."""
@@ -70,5 +73,7 @@ class Probes(Frames, JsonArtifact):
         for row, label in enumerate(self.labels):
             for column, site in enumerate(self.sites):
                 numbers = {kind: getattr(self, kind)[row][column] for kind in KINDS}
+                for end in ("accuracy_low", "accuracy_high"):
+                    numbers[end] = getattr(self, end)[row][column] if getattr(self, end) else None
                 said = dict(vars(label))
                 yield {"site": site, "label": said.pop("name"), **said, **numbers}

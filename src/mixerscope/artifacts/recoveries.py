@@ -19,6 +19,11 @@ class Recovered:
     """Read at that very position, or at the changed input: behind the last block this is 1 by construction."""
     later: float | None
     """Read at all positions behind it."""
+    same_low: float | None = None
+    """Intervals over documents; None too where they were not kept."""
+    same_high: float | None = None
+    later_low: float | None = None
+    later_high: float | None = None
 
 
 @dataclass(frozen=True)

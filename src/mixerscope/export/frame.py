@@ -103,8 +103,8 @@ TABLES: dict[str, tuple[str, dict[str, Kind]]] = {
         _columns(
             text="site label positions",
             integer="classes judged",
-            number="chance probes.position window ceiling accuracy readability "
-            "shuffled control untrained logistic penalty",
+            number="chance probes.position window ceiling readability shuffled control untrained logistic penalty",
+            ends="accuracy",
         ),
     ),
     "erasures": (
@@ -112,8 +112,9 @@ TABLES: dict[str, tuple[str, dict[str, Kind]]] = {
         _columns(
             text="site method random_rank random_variance random_longer",
             integer="rank length",
-            number="variance before residual accuracy damage",
+            number="variance before residual accuracy",
             boolean="speaks",
+            ends="damage",
         ),
     ),
     "erased_once": (
@@ -162,7 +163,7 @@ TABLES: dict[str, tuple[str, dict[str, Kind]]] = {
         "a row per head and pair of roles, and per state and role",
         _columns(text="role attends_to what", integer="block head n", number="value low high"),
     ),
-    "recoveries": ("a row per site and position", _columns(text="site", integer="position", number="same later")),
+    "recoveries": ("a row per site and position", _columns(text="site", integer="position", ends="same later")),
     "without_taps": ("a row per block", _columns(integer="block", number="accuracy damage")),
     "state_verdict": ("how the state is tracked", _columns(text="mechanism reason")),
     "state_tests": ("a row per question of that verdict", _columns(text="test", number="value low high")),

@@ -67,7 +67,7 @@ def run_on(members: Members, batch: Batch, program: Callable[..., Tensor], *own:
 
 
 def right_with_each(members: Members, batch: Batch, site: str, change: Change, *each: Tensor) -> Tensor:
-    """[k, v, t] how many answers are right at each position, with each of v edits of a site.
+    """[k, v, n, t] whether each answer is right, with each of v edits of a site.
 
     `change` says what becomes of x [v, b, t, d], which is the same v times, given some v of `each` [k, v, ...]. As many
     edits run together as fit: on a GPU a pass with one takes no shorter.
@@ -78,7 +78,7 @@ def right_with_each(members: Members, batch: Batch, site: str, change: Change, *
         asked = targets.repeat(count, 1)
         with edit(model, {site: lambda x: change(x.unflatten(0, (count, -1)), *some).flatten(0, 1)}):
             right = answer_correct(model(tokens.repeat(count, 1)), asked.clamp(min=0)) & (asked >= 0)
-        return right.unflatten(0, (count, -1)).sum(1)
+        return right.unflatten(0, (count, -1))
 
     found: list[Tensor] = []
     with members.evaluating():
@@ -86,9 +86,9 @@ def right_with_each(members: Members, batch: Batch, site: str, change: Change, *
             again = [tensor.expand(len(members), *tensor.shape) for tensor in (part.tokens, part.targets)]
             rows = min(MOST_ROWS, batching(members.first, part, LARGEST_CHUNK, len(members)).rows)
             several = [tensor.split(max(1, rows // len(part)), 1) for tensor in each]
-            counts = [members.map(program, *again, *some) for some in zip(*several, strict=True)]
-            found.append(torch.cat(counts, 1))
-    return torch.stack(found).sum(0).cpu()
+            right = [members.map(program, *again, *some).cpu() for some in zip(*several, strict=True)]
+            found.append(torch.cat(right, 1))
+    return torch.cat(found, 2)
 
 
 def site_vectors(members: Members, batch: Batch, sites: Sequence[str], positions: Tensor) -> dict[str, Tensor]:

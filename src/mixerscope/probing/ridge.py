@@ -198,6 +198,18 @@ def axes_of(columns: Tensor) -> tuple[Tensor, Tensor]:
     return (columns @ turn.flip(-1)) * inverse.unsqueeze(-2), sizes * alive
 
 
+def balanced_by_document(right: Tensor, label: Tensor, document: Tensor) -> Tensor:
+    """[..., documents] values whose mean is the balanced share, and which scatter as it does: how far each document's
+    own vectors [..., n], those with its number [n], take it from there."""
+    right, often = right.double(), F.one_hot(label).double().sum(0)
+    shares = (right @ F.one_hot(label).double()) / often.clamp(min=1)
+    off = (right - shares[..., label]) / (often[label] * (often > 0).sum())
+    _, number = document.unique(return_inverse=True)
+    count = int(number.max()) + 1
+    own = off.new_zeros(*off.shape[:-1], count).index_add_(-1, number, off)
+    return shares[..., often > 0].mean(-1, keepdim=True) + count * own
+
+
 def balanced_share(right: Tensor, label: Tensor) -> Tensor:
     """[...] mean over the classes that occur of the share that is right [..., n]."""
     one_hot = F.one_hot(label).double()

@@ -25,6 +25,7 @@ WHEN = {"now, ": "answer there", "now, inner ": "written before the last block",
 """Which answers follow a state that is written, by how the names of such tests begin; `WRITTEN` is how they end."""
 SHOWN = ("leace", "iterated projection", "class means, every step")
 """Erasures that are to take all of the state; the others are controls of theirs."""
+RECOVERED = ("same", "same_low", "same_high", "later", "later_low", "later_high")
 PLACES = {"stream": "residual stream", "state": "recurrent states", "both": "stream and states"}
 
 
@@ -124,6 +125,8 @@ def _probes(probes: Probes) -> dict[str, Any]:
                 "floor": round(max(label.chance, label.position, label.window), 4),
                 "ceiling": round(label.ceiling, 4),
                 **{kind: _rounded([getattr(probes, kind)[row][i] for i in at]) for kind in kinds},
+                "low": _rounded([probes.accuracy_low[row][i] for i in at]) if probes.accuracy_low else None,
+                "high": _rounded([probes.accuracy_high[row][i] for i in at]) if probes.accuracy_high else None,
             }
             for row, label in enumerate(probes.labels)
         ],
@@ -142,6 +145,8 @@ def _erasures(found: Erasures, documents: int | None) -> dict[str, Any]:
             "place": place(one.site),
             "method": one.method,
             "damage": one.damage[0],
+            "damage_low": one.damage_low[0] if one.damage_low else None,
+            "damage_high": one.damage_high[0] if one.damage_high else None,
             "left": one.residual,
             "before": one.before,
             "rank": one.rank,
@@ -193,8 +198,7 @@ def _recovered(found: Recoveries) -> dict[str, Any]:
         "n": found.pairs,
         "sites": [_boundary(i) for i in range(len(sites))],
         "positions": positions,
-        "same": [column(site, "same") for site in sites],
-        "later": [column(site, "later") for site in sites],
+        **{name: [column(site, name) for site in sites] for name in RECOVERED},
     }
 
 

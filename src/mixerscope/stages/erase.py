@@ -17,8 +17,8 @@ from mixerscope.probing.ridge import axes_of
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Impossible, Result, Stage, Trained
+from mixerscope.stages.counting import Counting, rounded
 from mixerscope.stages.erase_components import ablations
-from mixerscope.stages.erase_counting import Counting, rounded
 from mixerscope.stages.erase_longer import Kept, refitted
 from mixerscope.stages.erase_methods import IRRELEVANT, METHODS, WHOLE, Known, irrelevant_label, random_like
 from mixerscope.stages.erase_middle import Middle
@@ -30,10 +30,11 @@ from mixerscope.stages.vectors import ANSWER, Vectors, draw_vectors, draw_vector
 class EraseStates(Stage):
     """Which label is erased, from how many vectors it is found, and on how many documents the damage is seen."""
 
-    revision: ClassVar[int] = 5
+    revision: ClassVar[int] = 6
     """2: recurrent states too, after every step. 3: random subspaces by other axes of the same draws. 4: whole blocks
     are ablated too. 5: twenty random subspaces, in longer documents too; erasures at one position; erasures found again
-    in longer documents; ablations turned into random directions; an irrelevant label inside recurrences."""
+    in longer documents; ablations turned into random directions; an irrelevant label inside recurrences. 6: intervals
+    of the damage."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Erasures,)
 
     label: str = ANSWER
@@ -135,13 +136,13 @@ class EraseStates(Stage):
             left, variance = rounded(known.residual(eraser)), rounded(eraser.variance(known.found).tolist())
             random = random_like(method, eraser, known, self.draws, stream(0, "random subspace", site, method))
             own, mean, count = eraser.matrix[:, None], known.found.mean, random.rank.shape[1]
-            short = counting.erasing(0, site, mean, torch.cat([own, random.rank, random.variance], 1))
-            rest = {
-                at: counting.erasing(at, site, mean, torch.cat([own, random.variance], 1) if at in able else own)
-                for at in longer
-            }
+            right = [counting.erasing(0, site, mean, torch.cat([own, random.rank, random.variance], 1))]
+            for at in longer:
+                each = torch.cat([own, random.variance], 1) if at in able else own
+                right.append(counting.erasing(at, site, mean, each))
+            short, *rest = (counting.accuracies(at, one) for at, one in enumerate(right))
             for k, (rows, rank) in enumerate(zip(erased, eraser.rank.tolist(), strict=True)):
-                accuracy = (short[k][0], *(rest[at][k][0] for at in longer))
+                accuracy = (short[k][0], *(found[k][0] for found in rest))
                 rows.append(
                     Erased(
                         *(
@@ -155,7 +156,8 @@ class EraseStates(Stage):
                             _damages(counting, k, accuracy),
                         ),
                         *(tuple(short[k][1 : 1 + count]), tuple(short[k][1 + count :])),
-                        tuple(tuple(rest[at][k][1:]) if counting.known(k, at) else () for at in longer),
+                        tuple(tuple(rest[at - 1][k][1:]) if counting.known(k, at) else () for at in longer),
+                        *_ends(counting, k, [one[k, 0] for one in right]),
                     )
                 )
 
@@ -176,14 +178,16 @@ class EraseStates(Stage):
         before, chance = rounded(told), chance_of(label[drawn.parts.judge])
         for method, (inside, residual) in found.items():
             left = rounded(residual)
-            shares = [
-                counting.share(at, lambda batch, one=inside: one.right(members, batch))
+            right = [
+                counting.right(at, lambda batch, one=inside: one.right(members, batch))
                 for at in range(len(counting.seen))
             ]
+            shares = [counting.accuracies(at, one) for at, one in enumerate(right)]
             for k, rows in enumerate(erased):
-                accuracy = tuple(share[k] for share in shares)
+                accuracy = tuple(share[k][0] for share in shares)
                 said = (site, method, inside.ranks[k], None, before[k], left[k], accuracy)
-                rows.append(Erased(*said, _damages(counting, k, accuracy)))
+                low, high = _ends(counting, k, [one[k, 0] for one in right])
+                rows.append(Erased(*said, _damages(counting, k, accuracy), damage_low=low, damage_high=high))
             if middle is not None and middle.asked:
                 probed = [(chance, *both) for both in zip(before, left, strict=True)]
                 middle.in_state(site, method.replace(", every step", ""), inside, probed, once)
@@ -191,6 +195,11 @@ class EraseStates(Stage):
 
 def _damages(counting: Counting, k: int, accuracy: tuple[float, ...]) -> tuple[float | None, ...]:
     return tuple(counting.damage(k, at, left) for at, left in enumerate(accuracy))
+
+
+def _ends(counting: Counting, k: int, right: list[Tensor]) -> list[tuple[float | None, ...]]:
+    """The lower ends of the damages' intervals at each length, and the upper ones, of right answers [n] at each."""
+    return [*zip(*(counting.damage_ends(k, at, one) for at, one in enumerate(right)), strict=True)]
 
 
 def _head(models: list[Model], answers: Tensor, known: Known) -> Eraser:

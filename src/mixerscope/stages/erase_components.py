@@ -13,7 +13,7 @@ from mixerscope.interventions.members import Members
 from mixerscope.interventions.tagging import Change
 from mixerscope.randomness import stream
 from mixerscope.sites import named_sites
-from mixerscope.stages.erase_counting import Counting
+from mixerscope.stages.counting import Counting
 
 COMPONENTS = (".mixer_out", ".mlp_out", ".resid_post")
 """What is ablated: what mixers and MLPs add to the stream, and what whole blocks leave in it."""
@@ -48,7 +48,7 @@ def _ablated(members: Members, counting: Counting, site: str, change: Change, tu
         return torch.where(number[:, None, None, None] > 0, turned, new)
 
     number = torch.arange(1 + turns, device=device_of(members.first)).expand(len(members), -1)
-    return counting.with_each(0, site, put, number)
+    return counting.accuracies(0, counting.with_each(0, site, put, number))
 
 
 @cache

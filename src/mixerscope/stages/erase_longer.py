@@ -9,7 +9,7 @@ from mixerscope.artifacts import Refitted
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.tagging import site_vectors
 from mixerscope.probing.erasure import Eraser, chance_of, cosines
-from mixerscope.stages.erase_counting import DIGITS, Counting, rounded
+from mixerscope.stages.counting import DIGITS, Counting, rounded
 from mixerscope.stages.erase_methods import WHOLE, Known
 from mixerscope.stages.vectors import Vectors
 
@@ -47,7 +47,7 @@ def refitted(
         for method in WHOLE:
             eraser, short = known.eraser(method, known.label), kept[site].erasers[method]
             left, kept_left = rounded(known.residual(eraser)), rounded(known.residual(short))
-            accuracy = counting.erasing(at, site, known.found.mean, eraser.matrix[:, None])
+            accuracy = counting.accuracies(at, counting.erasing(at, site, known.found.mean, eraser.matrix[:, None]))
             rank = eraser.rank.tolist()
             for k in able:
                 damage = counting.damage(k, at, accuracy[k][0])

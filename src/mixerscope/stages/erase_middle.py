@@ -12,7 +12,7 @@ from mixerscope.interventions.members import Members
 from mixerscope.interventions.tagging import right_answers, right_with_each, site_vectors
 from mixerscope.probing.erasure import chance_of
 from mixerscope.randomness import stream
-from mixerscope.stages.erase_counting import DIGITS, lost, most_frequent, rounded, without
+from mixerscope.stages.counting import DIGITS, lost, most_frequent, rounded, without
 from mixerscope.stages.erase_methods import IRRELEVANT, WHOLE, Known, irrelevant_label, random_like
 from mixerscope.stages.erase_recurrence import Inside
 from mixerscope.stages.vectors import Vectors
@@ -50,7 +50,7 @@ class Middle:
                 random = random_like(method, eraser, known, draws, stream(0, "random subspace, once", site, method))
                 each = torch.cat([eraser.matrix[:, None], random.variance], 1)
                 mean = known.found.mean[:, None].expand(-1, each.shape[1], -1, -1)
-                right = right_with_each(members, self.batch, site, self._here_alone, each, mean)
+                right = right_with_each(members, self.batch, site, self._here_alone, each, mean).sum(2)
                 left, ranks = rounded(known.residual(eraser)), eraser.rank.tolist()
                 said = [(site, method, ranks[k], chance, before[k], left[k]) for k in range(len(members))]
                 self._note(said, right, found)

@@ -8,6 +8,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from mixerscope.analysis.readability import readability
+from mixerscope.analysis.stats import likelihood_estimates
 from mixerscope.artifacts import Artifact, ProbedLabel, Probes
 from mixerscope.errors import UnknownName
 from mixerscope.interventions.batching import device_of
@@ -17,7 +18,7 @@ from mixerscope.model import Model, build_model
 from mixerscope.model.backbone import MLP_RATIO
 from mixerscope.probing.controls import baselines, control_labels, shuffled
 from mixerscope.probing.logistic import logistic_accuracy
-from mixerscope.probing.ridge import Moments, Probe, balanced_share, fit_probes, moments
+from mixerscope.probing.ridge import Moments, Probe, balanced_by_document, balanced_share, fit_probes, moments
 from mixerscope.randomness import stream
 from mixerscope.sites import named_sites
 from mixerscope.spec import RunSpec
@@ -29,14 +30,16 @@ VECTOR_BYTES = 4 << 30
 FOREIGN_WIDTH = 1024
 """Of the residual stream, for lack of anyone who says."""
 DIGITS = 5
+LOW, HIGH = "accuracy low", "accuracy high"
 SHUFFLED, CONTROL, UNTRAINED, LOGISTIC, PENALTY = "shuffled", "control", "untrained", "logistic", "penalty"
 
 
 class ProbeStates(Stage):
     """Which labels are read, where, and from how many vectors."""
 
-    revision: ClassVar[int] = 2
-    """2: products of vectors in single precision on a CPU, which may tell one vector in thousands otherwise."""
+    revision: ClassVar[int] = 3
+    """2: products of vectors in single precision on a CPU, which may tell one vector in thousands otherwise.
+    3: intervals of the accuracies."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Probes,)
 
     documents: PositiveInt = 5000
@@ -147,7 +150,8 @@ class _Rows:
             for row, floor, label in zip(accuracy, floors, labels, strict=True)
         )
         controls = (of(SHUFFLED), of(CONTROL), of(UNTRAINED), logistic, of(PENALTY))
-        return Probes(sites, boundaries, tuple(labels), accuracy, readable, *controls)
+        ends = (of(LOW), of(HIGH))
+        return Probes(sites, boundaries, tuple(labels), accuracy, readable, *controls, *ends)
 
 
 def _read_as(drawn: Vectors, seed: int) -> dict[tuple[str, str], Tensor]:
@@ -171,6 +175,8 @@ class _Looking:
         self.read_as = {key: label.to(device) for key, label in read_as.items()}
         judged = {positions: scored[drawn.parts.judge] for positions, scored in _subsets(drawn)}
         self.subsets = {positions: scored.to(device) for positions, scored in judged.items()}
+        documents = torch.arange(len(drawn.positions)).repeat_interleave(drawn.positions.shape[1])
+        self.documents = documents[drawn.parts.judge].to(device)
 
     def probe_untrained(self, x: Tensor) -> None:
         """The labels read at one site of networks nobody trained, [k, m, d]."""
@@ -207,3 +213,8 @@ class _Looking:
                 shares = balanced_share(probe.right[:, here], judged).tolist()
                 for own, share in zip(self.rows, shares, strict=True):
                     own.add(kind, name, positions, share)
+                if kind == "accuracy":
+                    values = balanced_by_document(probe.right[:, here], judged, self.documents[here])
+                    for own, found in zip(self.rows, likelihood_estimates(values.cpu()), strict=True):
+                        own.add(LOW, name, positions, found.low)
+                        own.add(HIGH, name, positions, found.high)

@@ -1,12 +1,14 @@
 """Which activation brings an answer back: a map over boundaries and positions, and short convolutions, as a stage."""
 
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from mixerscope.artifacts import Artifact
+from mixerscope.analysis.stats import ratio_estimates
+from mixerscope.artifacts import Artifact, Estimate
 from mixerscope.artifacts.recoveries import Recovered, Recoveries, WithoutTaps
 from mixerscope.errors import UserError
 from mixerscope.interventions.members import Members
@@ -17,21 +19,21 @@ from mixerscope.randomness import stream
 from mixerscope.sites import named_sites
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Impossible, Result, Stage, Trained
-from mixerscope.tasks import UNSCORED, Batch
+from mixerscope.stages.counting import DIGITS, Counting
+from mixerscope.tasks import Batch
 from mixerscope.training.objective import answer_correct
 
 LEAST_GAP = 0.1
 """Mean logit difference between the documents: with less there is nothing to bring back."""
-LEAST_KNOWN = 0.2
-"""Accuracy above guessing that a model must have for damage to mean anything."""
 CONVOLVED = ("conv_out",)
 """Names of the sites behind short convolutions."""
-DIGITS = 4
 
 
 class RecoverAnswers(Stage):
     """Which input is changed, and on how many documents."""
 
+    revision: ClassVar[int] = 2
+    """2: intervals; accuracies to five digits, as in other stages; no share where the difference may be none."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Recoveries,)
 
     pairs: PositiveInt = 256
@@ -55,8 +57,11 @@ class RecoverAnswers(Stage):
         places += [(site, None) for site in behind]
         unedited, edited = differences(members, pairs, at, places)
         trained.progress(1, 2)
-        clean, guessing = _right(members, pairs.clean), _most_frequent(pairs.clean)
-        off = {i: _right(members, pairs.clean, i) for i in convolved_blocks(model)}
+        counting = Counting(members, [pairs.clean])
+        off = {
+            i: counting.accuracies(0, counting.right(0, lambda batch, i=i: _without_taps(members, batch, i)))
+            for i in convolved_blocks(model)
+        }
         trained.progress(2, 2)
         found: list[Result] = []
         documents = f"{pairs.clean.sha256()}"
@@ -64,51 +69,53 @@ class RecoverAnswers(Stage):
             if not bool(unedited[k].isfinite().all() & edited[k].isfinite().all()):
                 found.append(Impossible("some logit is not finite", documents=documents))
                 continue
-            cells = tuple(
-                Recovered(site, t, *_shares(unedited[k], one, pairs.differs, at if t is None else t))
-                for (site, t), one in zip(places, edited[k], strict=True)
-            )
+            cells = _cells(places, unedited[k], edited[k], pairs.differs, at)
             behind_it = pairs.differs & (torch.arange(length) >= at)
             gap = (unedited[k, 0] - unedited[k, 1])[behind_it].mean().item()
-            taps = tuple(
-                WithoutTaps(block, round(right[k], DIGITS), _damage(clean[k], right[k], guessing))
-                for block, right in off.items()
-            )
-            said = (at, len(pairs.clean), round(gap, DIGITS), cells, round(clean[k], DIGITS), round(guessing, DIGITS))
+            taps = tuple(WithoutTaps(i, right[k][0], counting.damage(k, 0, right[k][0])) for i, right in off.items())
+            said = (at, len(pairs.clean), round(gap, DIGITS), cells, counting.clean[k][0])
+            said = (*said, round(counting.guessing[0], DIGITS))
             found.append(Done((Recoveries(*said, taps),), documents=documents))
         return found
 
 
-def _shares(unedited: Tensor, edited: Tensor, differs: Tensor, t: int) -> tuple[float | None, float | None]:
-    """Of the difference that the change makes, what one edit [n, t] takes back: at a position, and behind it."""
-    found: list[float | None] = []
+def _cells(
+    places: Sequence[Place], unedited: Tensor, edited: Tensor, differs: Tensor, at: int
+) -> tuple[Recovered, ...]:
+    """Of one model, in the order of the places; those of one position are worked out together."""
+    found: dict[Place, Recovered] = {}
+    for position in dict.fromkeys(t for _, t in places):
+        rows = [i for i, (_, t) in enumerate(places) if t == position]
+        here = at if position is None else position
+        shares = zip(rows, *_shares(unedited, edited[rows], differs, here), strict=True)
+        for i, same, later in shares:
+            values = (None if one is None else round(one.value, DIGITS) for one in (same, later))
+            found[places[i]] = Recovered(*places[i], *values, *_ends(same), *_ends(later))
+    return tuple(found[place] for place in places)
+
+
+def _shares(unedited: Tensor, edited: Tensor, differs: Tensor, t: int) -> Iterator[Sequence[Estimate | None]]:
+    """Of the difference that the change makes, what each of the edits [c, n, t] takes back: at a position, and behind
+    it."""
     for columns in (slice(t, t + 1), slice(t + 1, None)):
         here = differs[:, columns]
-        if not bool(here.any()):
-            found.append(None)
-            continue
-        clean, changed, now = (x[:, columns][here].double().mean().item() for x in (*unedited, edited))
-        found.append(round((now - changed) / (clean - changed), DIGITS) if clean - changed >= LEAST_GAP else None)
-    return found[0], found[1]
+        asked = here.any(1)
+        clean, changed, *now = ((x[:, columns] * here).sum(1)[asked].double() for x in (*unedited, *edited))
+        if not bool(asked.any()) or (clean - changed).sum() < LEAST_GAP * here.sum():
+            yield [None] * len(edited)
+        else:
+            yield ratio_estimates(torch.stack(now) - changed, clean - changed)
 
 
-def _right(members: Members, batch: Batch, block: int | None = None) -> list[float]:
-    """Accuracy of each model, with the convolutions of one block seeing the current position alone."""
+def _ends(one: Estimate | None) -> tuple[float | None, ...]:
+    return (None, None) if one is None else (round(one.low, DIGITS), round(one.high, DIGITS))
+
+
+def _without_taps(members: Members, batch: Batch, block: int) -> Tensor:
+    """[k, n, t] whether answers are right with the convolutions of one block seeing the current position alone."""
 
     def program(model: Model, tokens: Tensor, targets: Tensor) -> Tensor:
-        if block is None:
-            return answer_correct(model(tokens), targets.clamp(min=0)) & (targets >= 0)
         with without_taps(model, block):
             return answer_correct(model(tokens), targets.clamp(min=0)) & (targets >= 0)
 
-    right = run_on(members, batch, program).sum((1, 2)).double()
-    return (right / (batch.targets != UNSCORED).sum()).tolist()
-
-
-def _most_frequent(batch: Batch) -> float:
-    asked = batch.targets[batch.targets != UNSCORED]
-    return float((asked == asked.mode().values).double().mean())
-
-
-def _damage(clean: float, left: float, guessing: float) -> float | None:
-    return None if clean - guessing < LEAST_KNOWN else round((clean - left) / (clean - guessing), DIGITS)
+    return run_on(members, batch, program)

@@ -181,7 +181,8 @@ def _recoveries(result: RunResult) -> Iterator[Row]:
     """A row a place, and one a block whose convolutions were cut short."""
     found = result.find(Recoveries)
     for row in found.rows() if found else ():
-        yield {"run_id": result.run_id, **row, "taps_damage": None}
+        own = {"run_id": result.run_id, **row, "taps_damage": None}
+        yield {name: own[name] for name in SCHEMAS["recoveries"]}
     for one in found.without_taps if found else ():
         nothing = {"position": None, "same": None, "later": None}
         yield {"run_id": result.run_id, "site": f"blocks.{one.block}", **nothing, "taps_damage": one.damage}

@@ -2,6 +2,9 @@
 const trackedOf = (holder) => page.details.models[holder.dataset.model].tracked;
 const LEFT = 44;
 
+// An interval as it is read; results of older versions have none.
+const between = (low, high, write) => (low === null || low === undefined ? " (no interval was kept)" : ` [${write(low)}, ${write(high)}]`);
+
 // A plane for lines over evenly spaced places.
 function plane(width, label, places, title, height = 220, low = 0) {
   const right = width - 10, top = 12, slanted = Math.max(...places.map((p) => wide(p))) > (right - LEFT) / places.length;
@@ -48,8 +51,8 @@ kinds.readable = (holder, width) => {
   const { at, lines } = trackedOf(holder).probes;
   const { svg, x, y } = plane(width, `Readability of the state by linear probes. ${lines.map((l) => `${l.name}: ${l.readability.map((v, i) => `${at[i]} ${v === null ? "none" : v.toFixed(2)}`).join(", ")}`).join("; ")}.`, at, "", 230, -0.05);
   lines.forEach((line, k) => drawLine(svg, line.readability.map((v) => v === null ? null : Math.max(-0.05, Math.min(1, v))), x, y, lineClass(k), (i) =>
-    `${line.name}, ${at[i]}\nreadability ${format.number(line.readability[i])}, n = ${line.n} vectors\nprobe ${format.percent(line.accuracy[i])}; without it ${format.percent(line.floor)}, the model ${format.percent(line.ceiling)}\ncontrols: shuffled ${format.percent(line.shuffled[i])}, random function ${format.percent(line.control[i])}, untrained network ${format.percent(line.untrained[i])}`));
-  const rows = lines.flatMap((line) => at.map((place, i) => ({ label: line.name, place, readability: line.readability[i], accuracy: line.accuracy[i], shuffled: line.shuffled[i], control: line.control[i], untrained: line.untrained[i], floor: line.floor, ceiling: line.ceiling, n: line.n })));
+    `${line.name}, ${at[i]}\nreadability ${format.number(line.readability[i])}\nprobe ${format.percent(line.accuracy[i])}${between(line.low?.[i], line.high?.[i], format.percent)}, n = ${line.n} vectors; without it ${format.percent(line.floor)}, the model ${format.percent(line.ceiling)}\ncontrols: shuffled ${format.percent(line.shuffled[i])}, random function ${format.percent(line.control[i])}, untrained network ${format.percent(line.untrained[i])}`));
+  const rows = lines.flatMap((line) => at.map((place, i) => ({ label: line.name, place, readability: line.readability[i], accuracy: line.accuracy[i], accuracy_low: line.low?.[i] ?? null, accuracy_high: line.high?.[i] ?? null, shuffled: line.shuffled[i], control: line.control[i], untrained: line.untrained[i], floor: line.floor, ceiling: line.ceiling, n: line.n })));
   return { svg, rows, keys: lines.length > 1 ? legend(lines.map((line, k) => lineKey(k, line.name))) : null, note: "0: no better than position, chance or the last tokens; 1: as well as the model itself answers." };
 };
 
@@ -62,7 +65,7 @@ kinds.erased = (holder, width) => {
   const { svg, x, y } = plane(width, `What erasing the state costs, by ${method}. ${rows.map((r) => `${r.place}: lost ${r.damage === null ? "unknown" : r.damage.toFixed(2)}, still read ${r.left.toFixed(2)}`).join("; ")}.`, rows.map((r) => r.place), "", 230);
   const wide_ = Math.min(12, (width - LEFT) / rows.length / 3);
   rows.forEach((r, i) => {
-    const tip = `${r.place}, ${r.method}, rank ${r.rank}\nlost ${r.damage === null ? "unknown: the model knows too little" : format.number(r.damage)} of what is known beyond guessing, n = ${n}\nprobe before ${format.percent(r.before)}, a fresh one after ${format.percent(r.left)} (chance ${format.percent(chance)})${r.beats === null ? "" : `\nworse than ${format.percent(r.beats)} of random subspaces of the same variance`}\n${r.speaks ? "the state was there and is gone" : "says nothing of the state: it was not there, or is still there"}`;
+    const tip = `${r.place}, ${r.method}, rank ${r.rank}\nlost ${r.damage === null ? "unknown: the model knows too little" : format.number(r.damage) + between(r.damage_low, r.damage_high, format.number)} of what is known beyond guessing, n = ${n}\nprobe before ${format.percent(r.before)}, a fresh one after ${format.percent(r.left)} (chance ${format.percent(chance)})${r.beats === null ? "" : `\nworse than ${format.percent(r.beats)} of random subspaces of the same variance`}\n${r.speaks ? "the state was there and is gone" : "says nothing of the state: it was not there, or is still there"}`;
     const bar = (v, shift, style) => node("rect", { x: x(i) + shift, y: y(Math.max(0, Math.min(1, v))), width: wide_, height: Math.max(1, y(0) - y(Math.max(0, Math.min(1, v)))), class: style, "data-tip": tip });
     if (r.damage !== null) svg.append(bar(r.damage, -wide_ - 1, `bar-mark c0 ${r.speaks ? "" : "hollow"}`));
     svg.append(bar(left(r), 1, "bar-mark c1"));
@@ -95,9 +98,10 @@ kinds.recovered = (holder, width) => {
     const i = found.sites.length - 1 - k;
     svg.append(words(gutter - 6, 8 + k * CELL_HEIGHT + 16, site, { "text-anchor": "end", class: "soft-text" }));
     found[which][i].forEach((v, j) => {
-      const tip = `${site}, input ${found.positions[j]}\n${v === null ? "no difference to bring back" : `${format.number(v)} comes back`}, n = ${found.n}`;
+      const [low, high] = [found[`${which}_low`][i][j], found[`${which}_high`][i][j]];
+      const tip = `${site}, input ${found.positions[j]}\n${v === null ? "no difference to bring back" : `${format.number(v)}${between(low, high, format.number)} comes back`}, n = ${found.n}`;
       svg.append(...cellMark(gutter + j * cell, 8 + k * CELL_HEIGHT, cell, v, v === null ? "–" : cell >= 28 ? v.toFixed(2).replace("-", "−") : "", tip, v === null ? "none dashed" : ""));
-      rows.push({ place: site, input: found.positions[j], read: which, share: v, n: found.n });
+      rows.push({ place: site, input: found.positions[j], read: which, share: v, low, high, n: found.n });
     });
   });
   found.positions.forEach((p, j) => { if (cell >= 18 || !(j % 4)) svg.append(words(gutter + (j + 0.5) * cell, 8 + found.sites.length * CELL_HEIGHT + 14, p, { "text-anchor": "middle", class: "soft-text" })); });
