@@ -186,6 +186,24 @@ def measure(case: Case, device: str, steps: int, kills: int, seed: int) -> dict[
         }
 
 
+def keep(device: str, row: dict[str, Any]) -> None:
+    """Writes one case at once, beside those of other calls on such a machine: a call cut short loses one case."""
+    path = RESULTS / f"checkpoints_{device}.json"
+    name = platform.processor() or platform.machine()
+    found = {
+        "device": torch.cuda.get_device_name() if device == "cuda" else name,
+        "torch": torch.__version__,
+        "checkpoint_every_seconds": EVERY,
+    }
+    before = json.loads(path.read_text()) if path.exists() else {}
+    rows = before.pop("rows", [])
+    rows = rows if before == found else []  # of another machine: not beside these
+    ours = {other["case"]: other for other in [*rows, row]}
+    order = [case.name for case in cases(device)]
+    found["rows"] = sorted(ours.values(), key=lambda other: order.index(other["case"]))
+    path.write_text(json.dumps(found, indent=2) + "\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -204,15 +222,7 @@ def main() -> int:
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:  # the others are still worth a try
             rows.append({"case": case.name, "error": str(error)[-2000:]})
         print(json.dumps(rows[-1]), flush=True)
-    name = platform.processor() or platform.machine()
-    found = {
-        "device": torch.cuda.get_device_name() if asked.device == "cuda" else name,
-        "torch": torch.__version__,
-        "checkpoint_every_seconds": EVERY,
-        "rows": rows,
-    }
-    if not asked.only:
-        (RESULTS / f"checkpoints_{asked.device}.json").write_text(json.dumps(found, indent=2) + "\n")
+        keep(asked.device, rows[-1])
     wrong = [row for row in rows if "error" in row or (row["repeatable"] and not row["same_bits"])]
     return 1 if wrong else 0
 
