@@ -17,6 +17,7 @@ from mixerscope.report.grids import MARKS, UNDEFINED
 from mixerscope.results import load_run, load_runs
 from mixerscope.runs import run
 from mixerscope.store import read_json
+from mixerscope.tasks import AR
 from mixerscope.tasks.mechanisms import RETRIEVAL
 
 from .conftest import HOSTILE, find_run, find_stage, give_verdict, make_hostile, rewrite, tiny_spec
@@ -67,7 +68,9 @@ def test_runs_go_by_the_settings_in_which_they_differ(folder):
 def test_the_same_settings_in_other_code_are_told_apart(folder, tmp_path):
     root = folder("attention")
     given = load_run(find_run(root, "attention").path)
-    other = SimpleNamespace(**{name: getattr(given, name) for name in ("training", "status", "curve", "provenance")})
+    other = SimpleNamespace(
+        **{name: getattr(given, name) for name in ("training", "status", "curve", "provenance", "spec")}
+    )
     other.stages, other.find, other.reason, other.run_id = {}, lambda _: None, "", "0" * 12
     identity = given.record.identity
     edited = {**identity["model"], "mixers": {"attention": {"revision": 1, "code": {"source": "abc"}}}}
@@ -270,8 +273,25 @@ def test_the_example_is_a_measured_pair(folder):
     assert example.tokens[example.asked_at].roles == ("query",)
     assert example.tokens[example.asked_at + 1].text == example.answer
     effects = load_run(find_run(root, "based").path).effects
-    found = [effects.likelihood(name)[0].item() for name in ("original", "corrupted key")]
+    before, after = (effects.likelihood(name) for name in ("original", "corrupted key"))
+    one = int((before - after).argmax())
+    found = before[one].item(), after[one].item()
+    assert example.among == len(before)
     assert example.likelihoods == [("based", found[0], {"key": found[1]})]
+
+
+def test_a_run_that_did_not_keep_what_guessing_gets_has_it_from_its_task(folder):
+    root = folder("based")
+    [kept] = gather(load_runs(root))
+    patch = find_stage(find_run(root, "based"), "patch")
+    effects = patch.read(EffectTable)
+    rewrite(patch, replace(effects, facts=replace(effects.facts, guessing=None)))
+    [group] = gather(load_runs(root))
+    assert group.models[0].facts.guessing is None
+    assert group.models[0].guessing == kept.models[0].guessing > 0
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(AR, "guessing", lambda self: 1 / 0)
+        assert gather(load_runs(root))[0].models[0].guessing is None
 
 
 def test_no_example_is_shown_that_was_not_measured(folder):

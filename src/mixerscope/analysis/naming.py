@@ -54,7 +54,7 @@ class FalseNames(Shown):
                 f" documents or fewer take is named in at most {self.rate:.1%} of verdicts)"
             )
         if self.untested:
-            said += f"; {self.untested} of the names rest on no test of the route: one block has nothing to see inside"
+            said += f"; {self.untested} of the names rest on no test of the route"
         return said
 
 

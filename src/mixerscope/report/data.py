@@ -6,7 +6,7 @@ is shown like any other.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,9 +25,9 @@ from mixerscope.artifacts import (
 from mixerscope.artifacts.effects import EffectTable, Facts
 from mixerscope.artifacts.proof import Proof
 from mixerscope.registry import TASKS
-from mixerscope.report.example import Example, example_of
+from mixerscope.report.example import Example, example_of, known_spec
 from mixerscope.report.flow import Lane, lanes_of
-from mixerscope.report.grids import Grid, Printed, first_document, grids_of, printed_of
+from mixerscope.report.grids import Grid, Printed, first_documents, grids_of, printed_of
 from mixerscope.report.tracking import Tracked, tracked_of
 from mixerscope.results import RunResult
 from mixerscope.spec import canonical_json, digest
@@ -66,8 +66,8 @@ class ModelResult:
     grids: Mapping[str, Grid]
     """By patched slot."""
     printed: Mapping[str, Printed]
-    first: Mapping[str, float]
-    """What the model made of the first document."""
+    first: Mapping[str, Sequence[float]]
+    """What the model made of the first documents."""
     lanes: tuple[Lane, ...]
     verdicts: tuple[Verdict, ...]
     self_test: SelfTest | None
@@ -76,6 +76,8 @@ class ModelResult:
     tracked: Tracked | None
     """Of a task that tracks a state."""
     reason: str
+    guessed: float | None = None
+    """What guessing gets by the task's code, for runs that did not keep it."""
 
     @property
     def training(self) -> dict[str, Any]:
@@ -136,9 +138,8 @@ class ModelResult:
     @property
     def guessing(self) -> float | None:
         """The accuracy that is had without solving the task; None where nobody knows."""
-        if self.facts:
-            return self.facts.guessing
-        return self.tracked.guessing if self.tracked else None
+        kept = self.facts.guessing if self.facts else self.tracked.guessing if self.tracked else None
+        return self.guessed if kept is None else kept
 
     @cached_property
     def glosses(self) -> dict[str, str]:
@@ -202,7 +203,18 @@ def _group(runs: Sequence[RunResult]) -> TaskGroup:
             runs, ids, names, settings, lines, varying(trainings), alike, strict=True
         )
     )
+    if any(model.guessing is None for model in models):
+        models = tuple(replace(model, guessed=guess) for guess in [_guessed(runs)] for model in models)
     return TaskGroup(task["name"], summary, task["settings"], models, example_of(models))
+
+
+def _guessed(runs: Sequence[RunResult]) -> float | None:
+    """Accuracy without solving the task; None where its code is not at hand, or is not what it was."""
+    spec = next((spec for run in runs if (spec := known_spec(run)) is not None), None)
+    try:
+        return spec.task.guessing() if spec else None
+    except Exception:  # noqa: BLE001 - someone's task may fail in ways of its own, and its runs are shown all the same
+        return None
 
 
 def _told_apart(names: Sequence[str], marks: Sequence[str]) -> list[str]:
@@ -249,7 +261,7 @@ def _model(run: RunResult, id: str, names: tuple[str, str, str], differs: Mappin
         facts=facts,
         grids=grids_of(table, {verdict.slot: _places(verdict) for verdict in verdicts}) if table else {},
         printed=printed_of(table) if table else {},
-        first=first_document(table) if table else {},
+        first=first_documents(table) if table else {},
         lanes=tuple(lanes_of(facts, verdicts, run.find(Proof), _rules(run))) if facts else (),
         verdicts=verdicts,
         self_test=run.find(SelfTest),

@@ -1,8 +1,9 @@
 """One of the measured pairs of documents, made again. It is shown only where it is what was measured."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Protocol
 
 from mixerscope.artifacts import Provenance
@@ -32,6 +33,8 @@ class Example:
     asked_at: int
     likelihoods: list[tuple[str, float, dict[str, float]]]
     """Model, likelihood of the answer, and the same with each slot corrupted."""
+    among: int
+    """Documents among which it was chosen."""
 
 
 class Patched(Protocol):
@@ -42,15 +45,16 @@ class Patched(Protocol):
     @property
     def label(self) -> str: ...
     @property
-    def first(self) -> Mapping[str, float]: ...
+    def first(self) -> Mapping[str, Sequence[float]]: ...
 
 
 def example_of(models: Iterable[Patched]) -> Example | None:
-    """The first pair that the first of the patched models saw whose documents this code still makes, else None."""
+    """A pair that the first of the patched models saw whose documents this code still makes, else None. Of the first
+    pairs, the one on which corrupting costs the models most: on others some model may lose nothing."""
     patched = [(model, _measured(model.run)) for model in models if model.first]
     no_longer: set[str] = {""}
     for model, sha256 in patched:
-        spec = _spec(model.run) if sha256 not in no_longer else None
+        spec = known_spec(model.run) if sha256 not in no_longer else None
         if spec is None:
             continue
         pairs = make_pairs(spec.task, spec.stages["patch"], spec.data_seed)
@@ -67,7 +71,7 @@ def _measured(run: RunResult) -> str:
     return patch.folder.read(Provenance).data_sha256 if patch and patch.folder.holds(Provenance) else ""
 
 
-def _spec(run: RunResult) -> RunSpec | None:
+def known_spec(run: RunResult) -> RunSpec | None:
     """None where the code of some component is not at hand, or is not what it was."""
     try:
         return run.spec
@@ -75,12 +79,14 @@ def _spec(run: RunResult) -> RunSpec | None:
         return None
 
 
-def _example(task: Task, pairs: Pairs, saw_it: Iterable[tuple[str, Mapping[str, float]]]) -> Example:
+def _example(task: Task, pairs: Pairs, saw_it: Sequence[tuple[str, Mapping[str, Sequence[float]]]]) -> Example:
     batch = pairs.original
+    count = min(len(values) for _, first in saw_it for values in first.values())
+    one = max(range(count), key=lambda i: sum(_costs(first, slot, i) for _, first in saw_it for slot in pairs.patched))
     roles: dict[int, list[str]] = defaultdict(list)
     for name, at in batch.roles.items():
-        roles[int(at[0])].append(name)
-    original = batch.tokens[0].tolist()
+        roles[int(at[one])].append(name)
+    original = batch.tokens[one].tolist()
 
     def tokens(ids: list[int]) -> tuple[Token, ...]:
         return tuple(Token(task.symbol(t), tuple(roles[i]), t != original[i]) for i, t in enumerate(ids))
@@ -88,11 +94,17 @@ def _example(task: Task, pairs: Pairs, saw_it: Iterable[tuple[str, Mapping[str, 
     read, answer = pairs.reads.positions[:, 0], pairs.reads.targets[:, 0]  # what likelihoods are those of
     return Example(
         tokens=tokens(original),
-        corrupted={slot: tokens(pairs.corrupted[slot].tokens[0].tolist()) for slot in pairs.patched},
-        answer=task.symbol(int(answer[0])),
-        asked_at=int(read[0]),
+        corrupted={slot: tokens(pairs.corrupted[slot].tokens[one].tolist()) for slot in pairs.patched},
+        answer=task.symbol(int(answer[one])),
+        asked_at=int(read[one]),
         likelihoods=[
-            (label, first[ORIGINAL], {slot: first[corrupted(slot)] for slot in pairs.patched})
+            (label, first[ORIGINAL][one], {slot: first[corrupted(slot)][one] for slot in pairs.patched})
             for label, first in saw_it
         ],
+        among=count,
     )
+
+
+def _costs(first: Mapping[str, Sequence[float]], slot: str, document: int) -> float:
+    lost = first[ORIGINAL][document] - first[corrupted(slot)][document]
+    return lost if isfinite(lost) else 0.0

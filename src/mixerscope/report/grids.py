@@ -18,6 +18,8 @@ MARKS = {"no path": "–", "same": "=", "invalid": "✕"}
 """What stands in a cell in place of a number that was not measured."""
 UNDEFINED = "n/a"
 """What stands in a measured cell whose share has no value: there is no gap to restore."""
+FEW = 64
+"""Documents of which one is shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +108,6 @@ def printed_of(table: EffectTable) -> dict[str, Printed]:
     return found
 
 
-def first_document(table: EffectTable) -> dict[str, float]:
-    """Likelihoods of the answer in the first document, nothing edited: by the name of the run."""
-    return {name: table.likelihood(name)[0].item() for name in table.unedited}
+def first_documents(table: EffectTable) -> dict[str, list[float]]:
+    """Likelihoods of the answer in the first documents, nothing edited: by the name of the run."""
+    return {name: table.likelihood(name)[:FEW].tolist() for name in table.unedited}

@@ -95,7 +95,7 @@ const lineClass = (i) => `${colourClass(i)} dash${Math.floor(i / COLOURS) % 3}`;
 function legend(entries) {
   if (!entries.length) return null;
   return html("ul", { class: "keys" }, ...entries.map(({ mark, name }) => {
-    const swatch = node("svg", { width: 26, height: 14, "aria-hidden": "true" }, mark);
+    const swatch = node("svg", { width: 26, height: 14, viewBox: "0 0 26 14", "aria-hidden": "true" }, mark);
     return html("li", {}, swatch, ` ${name}`);
   }));
 }
