@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from mixerscope.cli import main
+from mixerscope.experiments.paper.drawing import words
 from mixerscope.experiments.paper.page import INDEX
 
 KEPT = Path(__file__).parents[2] / "reproduction"
@@ -33,6 +34,16 @@ def test_figures_are_saved_as_shown_and_claims_can_be_filtered(opened):
     before, dropped = claims.count(), tab.locator("tr[data-outcome='not tested']").count()
     tab.get_by_label(f"not tested ({dropped})").uncheck()
     assert claims.count() == before - dropped < before
+
+
+def test_no_cell_of_a_drawn_table_makes_the_others_small_and_what_was_not_run_is_said():
+    drawn = words([{"a": "x" * 500, "b": None}], ("a", "b"), "a title").to_dict()
+    said = {cell["said"] for cell in drawn["data"]["values"]} if "values" in drawn.get("data", {}) else set()
+    said |= {cell["said"] for layer in drawn["layer"] for cell in layer.get("data", {}).get("values", ())}
+    assert said == {"a", "b", "–", "x" * 63 + "…"}
+    page = (KEPT / INDEX).read_text()
+    assert page.count("Some of it was not run.") == page.count("What was not run") + page.count(">Not run: ") > 3
+    assert page.count("too few to say") > 3
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (400, True)])

@@ -104,7 +104,7 @@ def judged(claim: Claim, evidence: Evidence) -> Tested:
     effect = f"{evidence.of}: {spread}, needed {sign} {evidence.needed:g}; {sum(passing)} of {len(passing)} cells{left}"
     outcome = _outcome(evidence, sum(passing) / len(passing), passed / len(values))
     if len(cells) < LEAST_RUN * len(evidence.cells):
-        outcome = NOT_TESTED
+        outcome, effect = NOT_TESTED, f"{effect}: too few to say"
     interval = exact_interval(passed, len(values))
     return Tested(claim, outcome, effect, min(map(len, cells.values())), len(values), passed, interval, missing)
 

@@ -28,6 +28,8 @@ COLOURS = dict(zip(ARCHITECTURES, (*SERIES, "#000000"), strict=True))
 OURS, PUBLISHED = "ours", "published"
 CELL, LINE_HEIGHT = 34, 24
 LETTER = 6
+LONGEST = 64
+"""Letters of a table's cell: one long reason would make all the rest too small to read."""
 STRONG = 55
 """Percent above which a cell is dark, and its number light."""
 NOTHING = "nothing was run"
@@ -113,7 +115,7 @@ def lines(
     widths = sorted({row["width"] for row in [*known, *printed]})
     there = {row["panel"] for row in [*known, *printed]}  # what was not run is said beside the drawing
     drawn = [_lines(known, printed, panel, widths, dash) for panel in panels if panel in there]
-    return _titled(alt.hconcat(*drawn, spacing=16), title)
+    return _titled(alt.hconcat(*drawn, spacing=16), f"{title}; diamonds: published" if printed else title)
 
 
 def _lines(rows: Sequence[Row], printed: Sequence[Row], panel: str, widths: Sequence[int], dash: str | None) -> Any:
@@ -222,13 +224,14 @@ def words(rows: Sequence[Row], columns: Sequence[str], title: str) -> Chart:
     """A table of words as a drawing: one line a row, columns as wide as their longest word."""
     if not rows:
         return empty()
-    lines = [dict(zip(columns, columns, strict=True)), *rows]
+    told = [{column: _short(row[column]) for column in columns} for row in rows]
+    lines = [dict(zip(columns, columns, strict=True)), *told]
     left, at = 0, {}
     for column in columns:
         at[column] = left
-        left += LETTER * (2 + max(len(str(line[column])) for line in lines))
+        left += LETTER * (2 + max(len(line[column]) for line in lines))
     cells = [
-        {"x": at[column], "y": index * LINE_HEIGHT, "said": str(line[column]), "weight": "normal" if index else "bold"}
+        {"x": at[column], "y": index * LINE_HEIGHT, "said": line[column], "weight": "normal" if index else "bold"}
         for index, line in enumerate(lines)
         for column in columns
     ]
@@ -242,6 +245,12 @@ def words(rows: Sequence[Row], columns: Sequence[str], title: str) -> Chart:
         for weight in ("bold", "normal")
     ]
     return _titled(alt.layer(*layers).properties(width=left, height=LINE_HEIGHT * len(lines)), title)
+
+
+def _short(value: object) -> str:
+    """What fits into a cell; nothing is a dash."""
+    said = "–" if value is None else str(value)
+    return said if len(said) <= LONGEST else f"{said[: LONGEST - 1]}…"
 
 
 def beside_each_other(*charts: Chart) -> Chart:

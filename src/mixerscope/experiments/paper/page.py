@@ -85,6 +85,7 @@ def _section(figure: Figure, root: Path, results: Results, there: bool) -> dict[
         "source": published_of(figure)["source"],
         "image": _data(drawing) if there else "",
         "said": summary(figure, cells, left, read_about(root / figure.name)),
+        "left": "" if left == NOTHING else left,
         "lines": [cells_of(cell) for cell in cells],
     }
 
@@ -121,5 +122,5 @@ def summary(figure: Figure, cells: Sequence[Beside], left: str, about: dict[str,
     elif figure.parts:
         said.append("Its runs are those of other figures.")
     if left:
-        said.append(f"Not run: {left}.")
+        said.append("Some of it was not run.")
     return " ".join(said)
