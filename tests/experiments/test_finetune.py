@@ -1,4 +1,4 @@
-"""Pretrained folders, made here: fine-tuned beside their random twins, and refused where weights are not there."""
+"""Pretrained folders, made here: tuned beside the same from random weights, and refused where weights are not there."""
 
 import json
 import logging
@@ -55,9 +55,9 @@ def test_weights_are_those_of_the_folder_and_boundaries_those_of_the_modules(fol
     with construction(0):
         saved = transformers.AutoModelForCausalLM.from_pretrained(folder)
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), saved.parameters(), strict=True))
-    twin = source.random(0)
-    assert [p.shape for p in twin.parameters()] == [p.shape for p in module.parameters()]
-    assert not torch.equal(next(twin.parameters()), next(module.parameters()))
+    other = source.random(0)
+    assert [p.shape for p in other.parameters()] == [p.shape for p in module.parameters()]
+    assert not torch.equal(next(other.parameters()), next(module.parameters()))
     model, tokens = as_tagger(module, 9), torch.randint(9, (3, 7), generator=torch.Generator().manual_seed(0))
     given = {}
     trunk = module.gpt_neox if hasattr(module, "gpt_neox") else module.backbone
@@ -90,7 +90,7 @@ def test_what_another_document_has_in_its_stream_is_written_at_one_position(fold
     torch.testing.assert_close(found[:, 4], given[:, 4])
 
 
-def test_a_folder_is_tuned_beside_its_random_twin(folder, tmp_path, monkeypatch, capsys):
+def test_a_folder_is_tuned_beside_the_same_from_random_weights(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tuning, "GATE", 0.0)  # nothing this small learns anything here
     assert finetune(folder, tmp_path / "out", "--task", "dyck", *FEW) == 0
     found = {one.about["weights"]: one for one in tuned_in(tmp_path / "out")}

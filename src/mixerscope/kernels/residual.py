@@ -16,9 +16,6 @@ from torch import Tensor
 
 SMALLEST = 16
 """Side of a matrix that tensor cores take."""
-PROCESSORS = 132
-"""Of a large GPU. Programs are as many as these at most where a program can do the work of several: a constant, since
-how sums are cut decides their last bits."""
 SUMMED = 256
 """Numbers of a gradient that one program adds up."""
 MOST_WEIGHTS = 6

@@ -12,9 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mixerscope.kernels.layout import whole_rows
+from mixerscope.kernels.layout import PROCESSORS, whole_rows
 from mixerscope.kernels.residual import (
-    PROCESSORS,
     norm_backward,
     normed,
     padded,

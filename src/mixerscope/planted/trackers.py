@@ -29,7 +29,7 @@ class Tracker(Mixer):
         automaton, width = task.automaton, tokens.shape[1]
         rng = stream(seed, "planted codes")
         idle = torch.arange(automaton.num_states)[:, None]
-        self.register_buffer("moves", torch.cat([automaton.moves, idle], 1))  # the last input does nothing
+        self.register_buffer("moves", torch.cat([automaton.transitions, idle], 1))  # the last input does nothing
         self.register_buffer("tokens", tokens)
         self.register_buffer("codes", torch.randn(automaton.num_states, width, generator=rng))
         self.register_buffer("said", LOUD * answers)

@@ -1,4 +1,4 @@
-"""Finite automata as tables, and two ways to run one: step by step, and by composing its moves."""
+"""Finite automata as tables, and two ways to run one: step by step, and by composing its transitions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ NOTHING = -1
 """Input of a position that holds none (before the first, and behind the last), and the label of what is not known."""
 
 MOST_AT_ONCE = 2**21
-"""Numbers in memory while moves are composed."""
+"""Numbers in memory while transitions are composed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Automaton:
     """States and inputs are whole numbers from 0 on; what is asked of a state is an answer."""
 
-    moves: Tensor
+    transitions: Tensor
     """[s, a] the state after an input."""
     chances: Tensor
     """[s, a] how likely each input is in each state of a document, or [1, a] where the state plays no part."""
@@ -33,20 +33,20 @@ class Automaton:
 
     @property
     def num_states(self) -> int:
-        return len(self.moves)
+        return len(self.transitions)
 
     def run(self, inputs: Tensor, start: Tensor | None = None) -> Tensor:
         """[n, t] the state after each of the inputs [n, t], from `start` [n]; `NOTHING` leaves the state as it is."""
-        moves = self._total(inputs.device)
+        transitions = self._total(inputs.device)
         state = torch.full_like(inputs[:, 0], self.start) if start is None else start
         states: list[Tensor] = []
         for position in range(inputs.shape[1]):
-            state = moves[state, inputs[:, position]]
+            state = transitions[state, inputs[:, position]]
             states.append(state)
         return torch.stack(states, 1)
 
     def composed(self, inputs: Tensor) -> Tensor:
-        """What `run` gives from the start, found in another way: moves are composed over ever longer stretches."""
+        """What `run` gives from the start, otherwise: transitions are composed over ever longer stretches."""
         some = max(1, MOST_AT_ONCE // (inputs.shape[1] * self.num_states))
         return torch.cat([self._composed(part) for part in inputs.split(some)])
 
@@ -70,7 +70,7 @@ class Automaton:
         inputs = torch.empty(n, length, dtype=torch.int64)
         for position in range(length):
             inputs[:, position] = (drawn[:, position, None] >= upto[state]).sum(1)
-            state = self.moves[state, inputs[:, position]]
+            state = self.transitions[state, inputs[:, position]]
         return inputs
 
     def possible(self, inputs: Tensor, start: Tensor | None = None) -> Tensor:
@@ -82,5 +82,5 @@ class Automaton:
         return (allowed | (inputs == NOTHING)).all(1)
 
     def _total(self, device: torch.device) -> Tensor:
-        """[s, a + 1] the moves, the last of which is made by `NOTHING`: to stay."""
-        return torch.cat([self.moves, torch.arange(self.num_states)[:, None]], 1).to(device)
+        """[s, a + 1] the transitions, the last of which is made by `NOTHING`: to stay."""
+        return torch.cat([self.transitions, torch.arange(self.num_states)[:, None]], 1).to(device)

@@ -124,7 +124,7 @@ def _brackets(types: int, most: int, noop: float, ask: Ask) -> Automaton:
     first = [sum(count[:depth]) for depth in range(most + 1)]  # stacks are numbered by depth, then as numbers of base k
     states = sum(count)
     every = torch.arange(states)
-    moves = every[:, None].repeat(1, 2 * types)  # what can never come leaves the stack as it is, but for closing:
+    transitions = every[:, None].repeat(1, 2 * types)  # what can never come leaves the stack as it is, but for closing:
     depths, top = torch.zeros(states, dtype=torch.int64), torch.full((states,), types)
     chances = torch.zeros(states, 2 * types, dtype=torch.float64)
     for depth in range(most + 1):
@@ -132,19 +132,19 @@ def _brackets(types: int, most: int, noop: float, ask: Ask) -> Automaton:
         depths[here] = depth
         if depth < most:
             for kind in range(types):
-                moves[here, kind] = first[depth + 1] + code * types + kind
+                transitions[here, kind] = first[depth + 1] + code * types + kind
             chances[here, :types] = (0.5 if depth else 1.0) / types
         if depth:
             top[here] = code % types
             # A bracket of another type, which only a changed document can hold, closes all the same.
-            moves[here, types:] = (first[depth - 1] + code // types)[:, None]
+            transitions[here, types:] = (first[depth - 1] + code // types)[:, None]
             chances[here, types + top[here]] = 0.5 if depth < most else 1.0
     inputs = (*(f"({i}" for i in range(types)), *(f"{i})" for i in range(types)))
     if noop:
-        moves = torch.cat([moves, every[:, None]], 1)
+        transitions = torch.cat([transitions, every[:, None]], 1)
         chances = torch.cat([(1 - noop) * chances, torch.full((states, 1), noop, dtype=torch.float64)], 1)
         inputs = (*inputs, "noop")
     labels = {"depth": depths, "top": top}
     answer = depths if ask == "depth" else top
     names = map(str, range(most + 1)) if ask == "depth" else (*map(str, range(types)), "empty")
-    return Automaton(moves, chances, answer, inputs, tuple(names), labels)
+    return Automaton(transitions, chances, answer, inputs, tuple(names), labels)

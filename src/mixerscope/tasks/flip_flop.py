@@ -36,8 +36,8 @@ class FlipFlop(StateTask):
 @cache
 def _memory(symbols: int, ignored: float) -> Automaton:
     held = torch.arange(symbols + 1)  # the last state: nothing written yet
-    moves = torch.cat([torch.arange(symbols).expand(symbols + 1, -1), held[:, None]], 1)
+    transitions = torch.cat([torch.arange(symbols).expand(symbols + 1, -1), held[:, None]], 1)
     chances = torch.tensor([[(1 - ignored) / symbols] * symbols + [ignored]], dtype=torch.float64)
     written = tuple(f"w{i}" for i in range(symbols))
     names = (*map(str, range(symbols)), "none")
-    return Automaton(moves, chances, held, (*written, "ignore"), names, {}, start=symbols)
+    return Automaton(transitions, chances, held, (*written, "ignore"), names, {}, start=symbols)

@@ -71,12 +71,12 @@ class GroupWord(StateTask):
 def _words(name: str, resets: float, ask: str) -> Automaton:
     elements = group(name)
     count = len(elements.names)
-    moves, inputs = elements.table, elements.names
+    transitions, inputs = elements.table, elements.names
     chances = torch.full((1, count), (1 - resets) / count, dtype=torch.float64)
     if resets:
-        moves = torch.cat([moves, torch.zeros(count, 1, dtype=torch.int64)], 1)
+        transitions = torch.cat([transitions, torch.zeros(count, 1, dtype=torch.int64)], 1)
         chances = torch.cat([chances, torch.full((1, 1), resets, dtype=torch.float64)], 1)
         inputs = (*inputs, "reset")
     answer: Tensor = torch.arange(count) if ask == STATE else elements.labels[ask]
     answers = elements.names if ask == STATE else tuple(map(str, range(int(answer.max()) + 1)))
-    return Automaton(moves, chances, answer, inputs, answers, elements.labels)
+    return Automaton(transitions, chances, answer, inputs, answers, elements.labels)

@@ -13,11 +13,10 @@ from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_file
 from torch.utils import _pytree as pytree
 
 from mixerscope import kernels
+from mixerscope.kernels.layout import PROCESSORS
 
 TILE = 64
 """Rows and columns of a result that one processor of a GPU computes in one go."""
-PROCESSORS = 132
-"""Of a large GPU, taken for one where there is none; see `processors`."""
 LONG = 512
 """Terms in the sums of a product, from which on cutting them pays."""
 SHORTEST = 64
@@ -131,7 +130,7 @@ def _follow_on(factor: Tensor, terms: int) -> bool:
 
 
 def processors() -> int:
-    """Of the GPU: with fewer tiles than this some of them have nothing to do."""
+    """Of the GPU, or of a large one where there is none: with fewer tiles than this some have nothing to do."""
     if not torch.cuda.is_available():
         return PROCESSORS
     return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count

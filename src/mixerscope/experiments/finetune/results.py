@@ -69,7 +69,7 @@ def tuned_in(folder: Path) -> Iterator[TunedResult]:
     """Those below a folder; a pretrained model without the one of random weights is an error."""
     for file in sorted(folder.rglob(ABOUT)):
         found = TunedResult(file.parent)
-        twin = file.parent.parent / (RANDOM if found.about["weights"] == PRETRAINED else PRETRAINED) / ABOUT
-        if not twin.is_file():
-            raise UserError(f"{file.parent} stands alone; {twin.parent.name} is missing beside it")
+        other = file.parent.parent / (RANDOM if found.about["weights"] == PRETRAINED else PRETRAINED) / ABOUT
+        if not other.is_file():
+            raise UserError(f"{file.parent} stands alone; {other.parent.name} is missing beside it")
         yield found

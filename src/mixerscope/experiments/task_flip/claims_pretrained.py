@@ -1,4 +1,4 @@
-"""Tests of the sentences about pretrained models, which were fine-tuned on the tasks; random twins stand beside."""
+"""Tests of the sentences about pretrained models, fine-tuned on the tasks, beside the same from random weights."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -45,9 +45,9 @@ def tuned_flip(cells: Cells) -> Found:
     if found is None:
         return untestable("some curve never rises")
     low, high = cells.interval_of(known, value)
-    twins = {name: of_shape(cells.tuned, *name, RANDOM) for name in names}
-    beside = value(twins) if all(twins.values()) else None
-    said = "random twins did not learn" if beside is None else f"random twins {beside:+.2f}"
+    untrained = {name: of_shape(cells.tuned, *name, RANDOM) for name in names}
+    beside = value(untrained) if all(untrained.values()) else None
+    said = "from random weights nothing was learned" if beside is None else f"from random weights {beside:+.2f}"
     return above(f"flip {found:+.2f}; {said}", found, low, high, min(map(len, known.values())))
 
 
