@@ -5,11 +5,14 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
+from concurrent import futures
 
+import grpc
 import pytest
 
-from mixerscope.sweep.executors import controller
+from mixerscope.sweep.executors import controller, knocking, ray
 
 
 @pytest.fixture
@@ -77,19 +80,61 @@ def test_an_address_where_there_is_no_ray(refused, sweep_file, monkeypatch, addr
     assert "Ray" in said
 
 
-def test_a_ray_that_takes_connections_and_never_answers(refused, sweep_file, monkeypatch, tmp_path):
+@pytest.fixture
+def sleeping_ray(monkeypatch, tmp_path):
     """The driver is a process that imports Ray: here one whose `ray.init` sleeps, as the real one's does."""
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/ray.py").write_text("import time\n\n\ndef init(**settings):\n    time.sleep(600)\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "lib"), *filter(None, sys.path)]))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    from mixerscope.sweep.executors import ray
-
-    assert ray.KNOCKED + ray.ANSWERS_WITHIN <= 10.0
-    monkeypatch.setattr(ray, "ANSWERS_WITHIN", 0.5)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+
+
+@pytest.mark.usefixtures("sleeping_ray")
+def test_a_ray_that_takes_connections_and_never_answers(refused, sweep_file):
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         began = time.monotonic()
         assert f"no Ray cluster answers at {address}" in refused("sweep", sweep_file, "--on", f"ray:{address}")
         assert time.monotonic() - began < 300, "it does not wait for Ray to give up"
+
+
+@pytest.mark.usefixtures("sleeping_ray")
+def test_one_that_speaks_as_ray_does_and_is_no_head_is_not_waited_for(refused, sweep_file, monkeypatch):
+    assert 2 * knocking.SECONDS + ray.DOUBTED <= 10.0
+    monkeypatch.setattr(ray, "DOUBTED", 0.5)
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    began = time.monotonic()
+    try:
+        assert not knocking.knock(address)
+        assert f"no Ray cluster answers at {address}" in refused("sweep", sweep_file, "--on", f"ray:{address}")
+    finally:
+        server.stop(None)
+    assert time.monotonic() - began < ray.STARTS_WITHIN, "as long as for a head that is starting"
+
+
+def test_a_head_that_says_it_is_alive_is_known():
+    """The question is the one that heads are asked by their own tools; `make test-ray` asks a real one."""
+
+    class Head(grpc.GenericRpcHandler):
+        def service(self, call):
+            return grpc.unary_unary_rpc_method_handler(lambda asked, about: b"") if call.method == asked_for else None
+
+    asked_for = "/ray.rpc.NodeInfoGcsService/CheckAlive"
+    server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[Head()])
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        assert knocking.knock(address)
+    finally:
+        server.stop(None)
+
+
+@pytest.mark.parametrize(("name", "value"), [("RAY_USE_TLS", "1"), ("RAY_AUTH_MODE", "token")])
+def test_where_nobody_can_be_asked_a_head_is_taken_to_be_there(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: server.accept()[0].sendall(b"\x15"), daemon=True).start()
+        assert knocking.knock(f"127.0.0.1:{server.getsockname()[1]}")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from mixerscope.store import holders
+from mixerscope.sweep.executors.knocking import knock
 from tests.cluster.calls import (
     LONG,
     SHORT,
@@ -106,12 +107,14 @@ def test_the_tables_are_those_of_a_sweep_made_here(three: Any, tmp_path: Path):
 
 
 @pytest.mark.smoke
-def test_an_address_where_nobody_answers_is_refused_within_ten_seconds(tmp_path: Path):
+def test_an_address_where_nobody_answers_is_refused_within_ten_seconds(three: Any, tmp_path: Path):
+    """One that speaks as a head does and is none is among them: the port of a node."""
+    assert knock(three.address)
     source = write_sweep(tmp_path / "short.json", SHORT)
     with mute_server() as mute, web_server() as web:
         with socket.create_server(("127.0.0.1", 0)) as gone:
             free = gone.getsockname()[1]
-        ports = (free, mute, web)
+        ports = (free, mute, web, three.head_node.node_manager_port)
         for address in (*(f"127.0.0.1:{port}" for port in ports), "nowhere.invalid:6379", "what"):
             began = time.monotonic()
             code, said = call(command(source, tmp_path / "out", "--on", f"ray:{address}"))

@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import queue
-import socket
 import subprocess
 import sys
 import threading
@@ -22,17 +21,13 @@ from mixerscope.errors import UserError
 from mixerscope.machine import Machine
 from mixerscope.signals import refuse_signals
 from mixerscope.sweep.executors.base import Executor, Following, logs_of, remove_item, remove_logs
+from mixerscope.sweep.executors.knocking import knock
 from mixerscope.sweep.items import Item
 from mixerscope.sweep.listening import Listener, SweepOutcome
 from mixerscope.sweep.plan import Plan
 
-KNOCKED = 3.0
-ANSWERS_WITHIN, STARTS_WITHIN = 5.0, 60.0
-"""Seconds for a cluster that is there, and for one of this machine alone, which Ray starts where there is none."""
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""How every connection to a Ray head begins: HTTP/2, with empty settings."""
-SETTINGS = 4
-"""The kind of frame that it is answered with, in the fourth byte."""
+STARTS_WITHIN, DOUBTED = 60.0, 4.0
+"""Seconds for a cluster that is there, or that Ray starts on this machine, and where no head said that it is alive."""
 LOOKED_EVERY = 2.0
 MOST = 1000
 """Tasks: more than a cluster has room for wait in Ray's queue."""
@@ -51,11 +46,10 @@ class Ray(Executor):
         """Refuses an address where nobody answers, while nothing is written."""
         if importlib.util.find_spec("ray") is None:
             raise UserError("Ray is not installed here: pip install 'mixerscope[ray]', or use --on local")
-        if address and address != "auto":
-            _knock(address)
+        known = address in ("", "auto") or knock(address)
         found = cls(address, machine)
         with found._driver({"tasks": 0, "what": {}}) as driver:
-            found._connect(driver)
+            found._connect(driver, STARTS_WITHIN if known else DOUBTED)
         return found
 
     def execute(self, plan: Plan, item: Item, listener: Listener) -> SweepOutcome:
@@ -90,10 +84,11 @@ class Ray(Executor):
             remove_logs(logs)
         return outcome
 
-    def _connect(self, driver: "_Driver") -> dict[str, Any]:
-        driver.next(STARTS_WITHIN)  # imported
-        found = driver.next(ANSWERS_WITHIN if self.address else STARTS_WITHIN)
+    def _connect(self, driver: "_Driver", seconds: float = STARTS_WITHIN) -> dict[str, Any]:
+        """What the cluster has, asked within so many seconds, importing Ray included."""
+        found = driver.next(seconds)
         if found is None or found["kind"] != "connected":
+            driver.process.kill()  # nothing was begun, and Ray would ask on
             where = self.address or "this machine"
             said = "" if not driver.said else f" ({driver.said[-1][:300]})"
             raise UserError(f"no Ray cluster answers at {where}{said}; `ray start --head` starts one") from None
@@ -174,18 +169,3 @@ class _Driver:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-def _knock(address: str) -> None:
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or "/" in host:
-        raise UserError(f"--on ray:ADDRESS takes the host:port of a Ray head, such as 10.0.0.1:6379, got {address!r}")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCKED) as knocking:
-            knocking.settimeout(KNOCKED)
-            knocking.sendall(PREFACE)
-            answer = knocking.recv(9)
-    except (OSError, OverflowError) as error:
-        raise UserError(f"no Ray cluster answers at {address}: {error}; `ray start --head` starts one") from error
-    if answer[3:4] != bytes([SETTINGS]) and os.environ.get("RAY_USE_TLS") != "1":
-        raise UserError(f"whoever answers at {address} is no Ray head; `ray status` says where one is, and its port")

@@ -54,7 +54,6 @@ def main() -> None:
         answers.flush()
 
     ray: Any = importlib.import_module("ray")
-    say(kind="imported")
     ray.init(address=asked["address"] or None, log_to_driver=False, logging_level=logging.ERROR)
     nodes = [node for node in ray.nodes() if node["Alive"]]
     say(kind="connected", nodes=len(nodes), **{key: ray.cluster_resources().get(key, 0) for key in ("CPU", "GPU")})
