@@ -5,17 +5,21 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mixerscope import runs, work
 from mixerscope.errors import UserError
-from mixerscope.machine import CPU
+from mixerscope.machine import CPU, Machine
+from mixerscope.store import Locks, holders
 from mixerscope.sweep.call import Call, carry_out
 from mixerscope.sweep.execute import execute
-from mixerscope.sweep.executors.local import Processes, processes_of
+from mixerscope.sweep.executors import executor_of
+from mixerscope.sweep.executors.local import Processes, gpu_of, processes_of
 from mixerscope.sweep.items import Item, read_item
 from mixerscope.sweep.listening import Listener
 from mixerscope.sweep.plan import make_plan
@@ -138,3 +142,77 @@ def test_processes_share_a_sweep_and_outlive_one_of_them(sweep_file, tmp_path, c
     assert tree(root) == tree(tmp_path / "calm")
     assert not (root / ".mixerscope").exists()
     capfd.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("count", "visible", "given"),
+    [
+        (0, None, [None, None, None]),
+        (1, "3", [None, None, None]),
+        (2, None, ["0", "1", "0"]),
+        (3, "", ["0", "1", "2"]),
+        (2, "5, 7", ["5", "7", "5"]),
+        (2, "5,7,-1,3", ["5", "7", "5"]),
+        (3, "GPU-0a,GPU-1b,GPU-2c", ["GPU-0a", "GPU-1b", "GPU-2c"]),
+    ],
+)
+def test_each_process_is_shown_one_gpu_of_those_that_are_there(monkeypatch, count, visible, given):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [gpu_of(number).get("CUDA_VISIBLE_DEVICES") for number in range(3)] == given
+
+
+def test_as_many_processes_as_gpus_unless_otherwise_said(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    gpu = Machine("cuda")
+    assert [processes_of(on, gpu) for on in ("local", "local:2", "local:6")] == [4, 2, 6]
+    assert processes_of("local", CPU) == 1
+    assert executor_of("local", gpu) == Processes(4)
+
+
+@pytest.mark.slow
+def test_each_of_several_gpus_has_a_process_and_the_loss_of_one_is_made_up_for(
+    sweep_file, tmp_path, monkeypatch, capfd
+):
+    """Real processes, which the machine says it has a GPU each for; they compute on the CPU, as there are none here."""
+    vary = {"model.architecture": ["attention", "based", "h3"], "seed": [0, 1], "train.steps": [3000]}
+    specs = load_runs(str(sweep_file(vary)))
+    execute(make_plan(specs, tmp_path / "calm", CPU), tmp_path / "calm", CPU)
+    machine, root = replace(CPU, checkpoint_seconds=0.2), tmp_path / "runs"
+    stale = [Locks(root, [f"h3-{spec.run_id}"]) for spec in specs if spec.model.architecture == "h3"]
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    for lock in stale:
+        lock.holder = replace(lock.holder, pid=int(ended.stdout))
+        lock.take()
+        lock.over.set()
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0a,GPU-1b,GPU-2c")
+    item, plan, outcomes = Item.of(specs, root, machine), make_plan(specs, root, machine), []
+    making = threading.Thread(target=lambda: outcomes.append(Processes(3).execute(plan, item, Listener())))
+    making.start()
+    shown: dict[int, str] = {}
+    until = time.monotonic() + 240
+    while len(shown) < 3 and making.is_alive() and time.monotonic() < until:
+        shown |= {holder.pid: _gpu_shown(holder.pid) for holder in holders(root).values() if holder.pid not in shown}
+        time.sleep(0.02)
+    assert sorted(shown.values()) == ["GPU-0a", "GPU-1b", "GPU-2c"], "one each, and no two the same"
+    while not list((root / ".mixerscope/checkpoints").glob("*")) and making.is_alive():
+        time.sleep(0.02)
+    killed = next(holder.pid for holder in holders(root).values() if holder.pid in shown)
+    os.kill(killed, signal.SIGKILL)
+    making.join(600)
+    [outcome] = outcomes
+    assert not outcome.failed
+    assert not outcome.left
+    assert tree(root) == tree(tmp_path / "calm")
+    assert not (root / ".mixerscope").exists()
+    assert f"process {killed} was killed by signal 9; what it was making is taken up again" in capfd.readouterr().err
+
+
+def _gpu_shown(pid: int) -> str:
+    """What a process that works on a sweep was started with."""
+    words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next(word.partition(b"=")[2].decode() for word in words if word.startswith(b"CUDA_VISIBLE_DEVICES="))

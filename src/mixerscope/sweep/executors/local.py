@@ -72,14 +72,19 @@ class Processes(Executor):
 
 
 def _start(path: Path, number: int) -> "subprocess.Popen[bytes]":
-    environment = dict(os.environ)
-    if torch.cuda.device_count() > 1:
-        visible = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        names = [name for name in visible if name] or [str(n) for n in range(torch.cuda.device_count())]
-        environment["CUDA_VISIBLE_DEVICES"] = names[number % len(names)]
     # In a session of its own: a signal to all is for this process, which tells the others once.
     words = [sys.executable, "-m", "mixerscope.work", str(path), "--with-parent"]
-    return subprocess.Popen(words, env=environment, start_new_session=True)
+    return subprocess.Popen(words, env={**os.environ, **gpu_of(number)}, start_new_session=True)
+
+
+def gpu_of(number: int) -> dict[str, str]:
+    """What shows a process one GPU of several, which is its `cuda:0`; nothing where there are not several."""
+    count = torch.cuda.device_count()
+    if count < 2:
+        return {}
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    names = visible[:count] or [str(n) for n in range(count)]  # what follows a name that is none is not seen
+    return {"CUDA_VISIBLE_DEVICES": names[number % len(names)].strip()}
 
 
 def _wait(started: "list[subprocess.Popen[bytes]]") -> None:
