@@ -20,6 +20,7 @@ from mixerscope.artifacts import Artifact, JsonArtifact, StageRecord, Status, Ve
 from mixerscope.cache import cache_folder
 from mixerscope.errors import MixerscopeError, UserError
 from mixerscope.results import load_run
+from mixerscope.spec.labels import Parts
 from mixerscope.store import RunFolder, Seal, SealedFolder, StageFolder, write_bytes
 
 A = TypeVar("A", bound=Artifact)
@@ -123,7 +124,7 @@ class _Shared:
 
     def __init__(self) -> None:
         self.files: dict[str, Any] = {}
-        self.parts: dict[bytes, dict[str, Any]] = {}
+        self.parts = Parts()
 
     def read(self, artifact: type[A], folder: SealedFolder, seal: Seal) -> A:
         """The artifact; a file with the hash of one that was read says the same, unless `verify` says otherwise."""
@@ -131,13 +132,6 @@ class _Shared:
         if hash not in self.files:
             self.files[hash] = folder.read_sealed(artifact, seal)
         return self.files[hash]
-
-    def training(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """The same settings, with the parts of others where they are the same."""
-        return {
-            name: self.parts.setdefault(to_json(value), value) if isinstance(value, dict) else value
-            for name, value in spec.items()
-        }
 
 
 def _read(place: str, folders: Iterable[str], shared: _Shared) -> Listed:
@@ -150,7 +144,7 @@ def _read(place: str, folders: Iterable[str], shared: _Shared) -> Listed:
         result = load_run(place)
         verdicts, reason = result.find(_Verdicts), result.reason
     mechanism = reason if verdicts is None else _mechanisms(verdicts.verdicts)
-    return Listed(seal.id, shared.training(record.spec), status.outcome, mechanism)
+    return Listed(seal.id, shared.parts.shared(record.spec), status.outcome, mechanism)
 
 
 def _only_verdicts(place: str, folders: Iterable[str], shared: _Shared) -> _Verdicts | None:

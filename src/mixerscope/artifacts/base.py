@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -46,10 +46,25 @@ class JsonArtifact:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        try:
-            return _adapter(cls).validate_json(data)
-        except ValidationError as error:
-            raise CorruptFile(f"this is no {cls.__name__}: {error.errors(include_url=False)[0]['msg']}") from error
+        return _parse(cls, data)
+
+
+class SharedJson(JsonArtifact):
+    """One that is the same in many runs of a sweep: bytes that were made sense of lately are not parsed again."""
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        return _parsed(cls, data)
+
+
+def _parse(cls: type, data: bytes) -> Any:
+    try:
+        return _adapter(cls).validate_json(data)
+    except ValidationError as error:
+        raise CorruptFile(f"this is no {cls.__name__}: {error.errors(include_url=False)[0]['msg']}") from error
+
+
+_parsed = lru_cache(maxsize=256)(_parse)
 
 
 @cache

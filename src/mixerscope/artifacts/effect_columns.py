@@ -1,14 +1,13 @@
 """The same file as `effects`, read as columns: what a table over many runs needs, without a cell's object or torch."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import safetensors
-import safetensors.numpy
+from pydantic_core import from_json
 
 from mixerscope.errors import CorruptFile
 
@@ -21,6 +20,7 @@ BEST = "best"
 slot, direction, site and edit, and moves it towards the target at all; ties go to the role that the plan has first.
 Places that are no role, such as `value+2`, take part where the grid has them at every site; else they have no row."""
 COLUMNS = (*METRICS, SHARE, BEST)
+UNSIGNED = {np.dtype(f"<i{size}"): np.dtype(f"<u{size}") for size in (2, 4, 8)}
 NO_GAP = "corrupting changes too little for a share of it to be a number"
 
 
@@ -44,20 +44,18 @@ class EffectColumns:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         try:
-            return cls._of(header_of(data), safetensors.numpy.load(data))
-        except (safetensors.SafetensorError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            layout, start = _layout(data)
+            return cls._of(_words_of(layout), _Arrays(data, layout, start))
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise CorruptFile(f"this is no table of effects: {type(error).__name__}: {error}") from error
 
     @classmethod
-    def _of(cls, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+    def _of(cls, header: Mapping[str, Any], arrays: "_Arrays") -> Self:
         size = len(arrays["cells.head"])
         coded = {name: _coded(words, arrays[f"cells.{name}"], size) for name, words in header["words"].items()}
         first_read = str(header["facts"].get("first_read", "answer"))
         reads = coded.get("read") or Coded(("",), np.zeros(size, dtype=np.int16))
-        places = [place_of(site) for site in coded["site"].words]
-        components = tuple(dict.fromkeys(component for _, component in places))
-        numbers = np.array([components.index(component) for _, component in places], dtype=np.int16)
-        layers = np.array([layer for layer, _ in places], dtype=np.int64)
+        layers, components, numbers = _places(coded["site"].words)
         summary = {metric: arrays[f"summary.{metric}"] for metric in COLUMNS}
         if any(values.shape != (size, 3) for values in summary.values()):
             raise ValueError("its parts do not fit together")
@@ -78,20 +76,60 @@ class EffectColumns:
 
 def header_of(data: bytes) -> dict[str, Any]:
     """What the file says in words."""
-    size = int.from_bytes(data[:8], "little")
-    return json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["effects"])
+    return _words_of(_layout(data)[0])
+
+
+def _words_of(layout: Mapping[str, Any]) -> dict[str, Any]:
+    return from_json(layout["__metadata__"]["effects"])
+
+
+def _layout(data: bytes) -> tuple[dict[str, Any], int]:
+    """The header of a safetensors file, and where its tensors begin."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    return from_json(data[8:start]), start
+
+
+class _Arrays:
+    """Tensors of a safetensors file where they lie: of many files few are asked for, and copying all takes the time."""
+
+    types: ClassVar = {"I16": np.dtype("<i2"), "I32": np.dtype("<i4"), "I64": np.dtype("<i8"), "F32": np.dtype("<f4")}
+
+    def __init__(self, data: bytes, layout: Mapping[str, Any], start: int) -> None:
+        self.data = data
+        self.layout = layout
+        self.start = start
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        said = self.layout[name]
+        begin, end = said["data_offsets"]
+        found = np.ndarray(said["shape"], self.types[said["dtype"]], self.data, self.start + begin)
+        if begin < 0 or end - begin != found.nbytes:
+            raise ValueError(f"{name} has not the size that it should have")
+        return found
+
+
+@lru_cache(maxsize=64)
+def _places(sites: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
+    """Of each site: its layer, and the number of its component among those that are there."""
+    places = [place_of(site) for site in sites]
+    components = tuple(dict.fromkeys(component for _, component in places))
+    numbers = np.array([components.index(component) for _, component in places], dtype=np.int16)
+    return np.array([layer for layer, _ in places], dtype=np.int64), components, numbers
 
 
 def _coded(words: list[str], codes: np.ndarray, size: int) -> Coded:
-    if codes.shape != (size,) or (size and not 0 <= codes.min() <= codes.max() < len(words)):
+    # Below zero is far above as a number without a sign.
+    if codes.shape != (size,) or (size and codes.view(UNSIGNED[codes.dtype]).max() >= len(words)):
         raise ValueError("its parts do not fit together")
     return Coded(tuple(map(str, words)), codes)
 
 
 def _reasons(stored: Coded, share: np.ndarray) -> Coded:
     """A share that is no number has a reason, if only that there was nothing to restore."""
-    said = np.array([bool(word) for word in stored.words], dtype=bool)[stored.codes]
-    codes = np.where(np.isnan(share) & ~said, len(stored.words), stored.codes)
+    missing, codes = np.isnan(share), stored.codes
+    if missing.any():
+        said = np.array([bool(word) for word in stored.words], dtype=bool)[stored.codes]
+        codes = np.where(missing & ~said, len(stored.words), stored.codes)
     return Coded((*stored.words, NO_GAP), codes)
 
 

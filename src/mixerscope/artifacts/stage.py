@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from mixerscope.artifacts.base import JsonArtifact
+from mixerscope.artifacts.base import SharedJson
 from mixerscope.showing import Shown
 
 
 @dataclass(frozen=True, repr=False)
-class StageRecord(Shown, JsonArtifact):
+class StageRecord(Shown, SharedJson):
     """Which stage a folder holds, with which settings. Its id is the hash of `identity`."""
 
     file: ClassVar[str] = "stage.json"
@@ -38,7 +38,7 @@ class StageRecord(Shown, JsonArtifact):
 
 
 @dataclass(frozen=True)
-class StageOutcome(JsonArtifact):
+class StageOutcome(SharedJson):
     """`done`, or `impossible` with the reason: a model that cannot be measured is a result."""
 
     file: ClassVar[str] = "outcome.json"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from mixerscope.artifacts.base import Frames, JsonArtifact
+from mixerscope.artifacts.base import Frames, JsonArtifact, SharedJson
 from mixerscope.errors import CorruptFile
 from mixerscope.showing import Shown, counted
 
@@ -37,7 +37,7 @@ class Record(Shown, JsonArtifact):
 
 
 @dataclass(frozen=True)
-class Status(JsonArtifact):
+class Status(SharedJson):
     """What became of a training, and how large the model is."""
 
     file: ClassVar[str] = "status.json"

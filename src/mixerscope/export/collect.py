@@ -1,10 +1,12 @@
 """One frame for everything: every row of every table of every run, behind columns that say whose it is."""
 
+import gc
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from mixerscope.export.frame import KEY, RENAMED, RUN, TABLES, VERSION, Kind, de
 from mixerscope.export.tables import Elsewhere, Found, Listed, columns_elsewhere, listed, tables
 from mixerscope.packs import unpack
 from mixerscope.results import RunResult
-from mixerscope.spec.labels import IMPLIED, labels, varying
+from mixerscope.spec.labels import IMPLIED, Parts, flattened, labels, varying
 from mixerscope.store import claim, find_runs, replacing
 
 COLLECTED = "collected.parquet"
@@ -26,6 +28,13 @@ ROW_GROUP = 2**16
 ROWS = 50_000
 """Of a frame that is handed on: memory is that of a few of these."""
 TYPES: dict[Kind, Any] = {"text": pl.String, "integer": pl.Int64, "number": pl.Float64, "boolean": pl.Boolean}
+FITTING: dict[Kind, set[type]] = {
+    "text": {str, NoneType},
+    "integer": {int, NoneType},
+    "number": {float, int, NoneType},
+    "boolean": {bool, NoneType},
+}
+"""Types of values that are as their column holds them."""
 Progress = Callable[[int, int], None]
 
 
@@ -49,7 +58,7 @@ def collect(
     A damaged run is named on stderr and left out; with `strict` it is an error. Of several analyses by one stage the
     one that `load_run` takes is in it, or with `every` all of them.
     """
-    with _folder(Path(root)) as folder:
+    with _folder(Path(root)) as folder, _uncollected():
         frame = _Frame(folder, tables, every)
         parts = list(frame.parts(lambda done, total: None))
     _say(frame.left_out, strict)
@@ -74,7 +83,7 @@ def write_collected(
     if path.is_dir() or not path.parent.is_dir():
         raise UserError(f"cannot write the frame to {path}: it should be a file in a folder that exists")
     claim(path, lambda head: head.startswith(b"PAR1") and _is_ours(path))
-    with _folder(root) as folder:
+    with _folder(root) as folder, _uncollected():
         frame = _Frame(folder, tables, every)
         try:
             with replacing(path) as temporary:
@@ -108,6 +117,18 @@ def _folder(root: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="mixerscope-collect-") as unpacked:
         unpack(root, Path(unpacked))
         yield Path(unpacked)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """While many rows are made, none of which goes in circles: looking for those that do takes a tenth of the time."""
+    looked = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if looked:
+            gc.enable()
 
 
 def _sink(frame: "_Frame", progress: Progress, path: Path) -> None:
@@ -148,6 +169,7 @@ class _Frame:
         self.columns, self.called = _columns(foreign)
         trainings = [run.result.training for run in self.runs]
         self.models = labels(trainings, always=("model.width",))
+        self.facts = flattened(trainings)
         self.differs = varying(trainings)
         self.settings = _settings(self.differs)
         self.schema = pl.Schema(
@@ -157,10 +179,10 @@ class _Frame:
         )
 
     def _listed(self, root: Path, every: bool) -> list[Listed]:
-        found: list[Listed] = []
+        found, parts = list[Listed](), Parts()
         for folder in find_runs(root, self.left_out):
             try:
-                found.append(listed(RunResult(folder), root, every))
+                found.append(listed(RunResult(folder), root, every, parts))
             except (CorruptFile, UserError) as error:
                 self.left_out.append(str(error))
         return found
@@ -213,31 +235,57 @@ class _Frame:
     def _whose(self, batch: Sequence[tuple[int, Found]]) -> pl.DataFrame:
         """A row for each table of the batch: the columns that say whose it is."""
         rows: list[dict[str, Any]] = []
+        own: dict[int, dict[str, Any]] = {}
         for number, found in batch:
-            run, settings = self.runs[number], self.differs[number]
-            status, flat = run.status, run.settings
-            rows.append(
-                {path: fitted(settings.get(path), kind) for path, kind in self.settings.items()}
-                | {path: flat.get(path) for path in ("model.width", "model.layers", "train.lr", "data_seed", "seed")}
-                | {"run_id": run.seal.id, "folder": run.folder, "model": self.models[number]}
-                | {"architecture": flat["model.architecture"], "task": flat["task.name"], "outcome": status.outcome}
-                | {"steps": status.steps, "parameters": status.parameters, "state_size": status.state_size}
-                | {"settings": run.settings_json, "stage": found.stage, "stage_id": found.stage_id}
-                | {"stage_settings": found.settings, "table": found.table}
-            )
+            if number not in own:
+                own[number] = self._run(number)
+            about = {"stage": found.stage, "stage_id": found.stage_id, "stage_settings": found.settings}
+            rows.append({**own[number], **about, "table": found.table})
         columns = {name: self.schema[name] for name in (*RUN, *self.settings)}
         return pl.DataFrame(rows, schema=columns)
+
+    def _run(self, number: int) -> dict[str, Any]:
+        """The columns that all rows of a run have."""
+        run, settings = self.runs[number], self.differs[number]
+        status, flat = run.status, self.facts[number]
+        return {
+            **{path: fitted(settings.get(path), kind) for path, kind in self.settings.items()},
+            **{path: flat.get(path) for path in ("model.width", "model.layers", "train.lr", "data_seed", "seed")},
+            "run_id": run.seal.id,
+            "folder": run.folder,
+            "model": self.models[number],
+            "settings": run.settings,
+            "architecture": flat["model.architecture"],
+            "task": flat["task.name"],
+            "outcome": status.outcome,
+            "steps": status.steps,
+            "parameters": status.parameters,
+            "state_size": status.state_size,
+        }
 
     def _of_rows(self, table: str, found: Sequence[Found]) -> pl.DataFrame:
         rows = [row for one in found for row in one.rows]
         series: list[pl.Series] = []
-        for column in dict.fromkeys(name for row in rows for name in row):
+        for column, values in _turned(rows).items():
             name = self.called.get((table, column), column)
             if name in self.columns:  # else nothing but missing values, of a table from elsewhere
-                kind = self.columns[name]
-                values = [fitted(row.get(column), kind) for row in rows]
-                series.append(pl.Series(name, values, dtype=TYPES[kind]))
-        return pl.DataFrame(series)
+                series.append(_series(name, values, self.columns[name]))
+        return pl.DataFrame(series).with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def _turned(rows: Sequence[Mapping[str, Any]]) -> dict[str, Sequence[Any]]:
+    """Columns of rows, with nothing where a row lacks one."""
+    names = dict.fromkeys(map(tuple, rows))
+    if len(names) == 1:  # as nearly always
+        return dict(zip(*names, zip(*(row.values() for row in rows), strict=True), strict=True))
+    return {name: [row.get(name) for row in rows] for own in names for name in own}
+
+
+def _series(name: str, values: Sequence[Any], kind: Kind) -> pl.Series:
+    """A column. What is of its type already, as nearly all are, is not gone through one by one."""
+    if not set(map(type, values)) <= FITTING[kind]:
+        values = [fitted(value, kind) for value in values]
+    return pl.Series(name, values, dtype=TYPES[kind], strict=False)
 
 
 def _joined(grids: Sequence[EffectColumns]) -> pl.DataFrame:
@@ -248,20 +296,21 @@ def _joined(grids: Sequence[EffectColumns]) -> pl.DataFrame:
         if kind == "text":
             series.append(_text(name, [column for column in found if isinstance(column, Coded)]))
             continue
-        values = pl.Series(name, np.concatenate([np.asarray(column) for column in found]))
-        if kind == "number":
-            values = values.cast(pl.Float64).fill_nan(None)
-        series.append(values.cast(TYPES[kind]))
+        values = np.concatenate([np.asarray(column) for column in found])
+        series.append(pl.Series(name, values.astype(np.float64 if kind == "number" else np.int64), nan_to_null=True))
     frame = pl.DataFrame(series)
     return frame.with_columns(pl.when(pl.col("head") >= 0).then(pl.col("head")).alias("head"))
 
 
 def _text(name: str, found: Sequence[Coded]) -> pl.Series:
     words: dict[str, int] = {}
+    numbers: dict[tuple[str, ...], np.ndarray] = {}
+    codes: list[np.ndarray] = []
     for column in found:
-        for word in column.words:
-            words.setdefault(word, len(words))
-    codes = [np.array([words[word] for word in column.words], dtype=np.int64)[column.codes] for column in found]
+        if column.words not in numbers:  # most grids of a sweep have the same
+            of_each = [words.setdefault(word, len(words)) for word in column.words]
+            numbers[column.words] = np.array(of_each, dtype=np.uint32)
+        codes.append(numbers[column.words][column.codes])
     return pl.Series(name, list(words), dtype=pl.String).gather(np.concatenate(codes))
 
 

@@ -1,8 +1,7 @@
 """The tables of finished runs, run by run. Every file is read once and checked against its hash; no torch for ours."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from mixerscope.export.frame import Kind, kind_of
 from mixerscope.registry import OURS, STAGES
 from mixerscope.results import RunResult, StageResult
 from mixerscope.spec import canonical_json
-from mixerscope.spec.labels import flat
+from mixerscope.spec.labels import Parts
 from mixerscope.store import Seal
 
 TRAIN = "train"
@@ -75,9 +74,8 @@ class Listed:
     result: RunResult
     seal: Seal
     folder: str
-    settings: dict[str, Any]
-    """By path."""
-    settings_json: str
+    settings: str
+    """Of the training, as JSON."""
     status: Status
     stages: tuple[StageResult, ...]
 
@@ -105,17 +103,17 @@ class Elsewhere:
         return [cls for cls in found if callable(getattr(cls, "rows", None))]
 
 
-def listed(result: RunResult, root: Path, every: bool) -> Listed:
+def listed(result: RunResult, root: Path, every: bool, parts: Parts) -> Listed:
     """What says what a run is; with `every`, all analyses of a stage and not one for each."""
     folder = result.folder
     seal = folder.seal()
     record = folder.recorded(seal)
-    result.__dict__["record"] = record  # as it would be read by whoever asks
+    training = parts.shared(record.spec)
+    result.__dict__["record"] = replace(record, spec=training)  # as it would be read by whoever asks
     stages = [StageResult.of(stage) for stage in folder.stages()] if every else result.stages.values()
-    settings = {sys.intern(path): value for path, value in flat(record.spec).items()}
     where = folder.path.relative_to(root).as_posix() if folder.path != root else "."
     status = folder.read_sealed(Status, seal)
-    return Listed(result, seal, where, settings, canonical_json(record.spec), status, tuple(stages))
+    return Listed(result, seal, where, parts.canonical_json(training), status, tuple(stages))
 
 
 def tables(run: Listed, elsewhere: Elsewhere, wanted: Callable[[str], bool]) -> Iterator[Found]:

@@ -1,9 +1,10 @@
 """What varies is the label: runs are named by the settings in which they differ, `mamba d=32 d_conv=2`."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from mixerscope.registry import ARCHITECTURES, MIXERS
 from mixerscope.spec.base import canonical_json
@@ -34,6 +35,36 @@ def _flatten(data: Mapping[str, Any], prefix: str, found: dict[str, Any]) -> Non
             found[prefix + key] = value
 
 
+_quoted = lru_cache(maxsize=256)(canonical_json)
+
+
+class Parts:
+    """Parts of trainings, such as the task, each held once: ten thousand runs of a sweep have few different ones."""
+
+    def __init__(self) -> None:
+        self.found: dict[bytes, dict[str, Any]] = {}
+        self.texts: dict[int, str] = {}
+
+    def shared(self, training: Mapping[str, Any]) -> dict[str, Any]:
+        """The same settings, with the parts of others where they are the same."""
+        return {
+            name: self.found.setdefault(to_json(value), value) if isinstance(value, dict) else value
+            for name, value in training.items()
+        }
+
+    def canonical_json(self, shared: Mapping[str, Any]) -> str:
+        """That of a training whose parts are shared, each of which is written out once."""
+        said = ",".join(f"{_quoted(name)}:{self._text(shared[name])}" for name in sorted(shared))
+        return f"{{{said}}}"
+
+    def _text(self, value: Any) -> str:
+        if not isinstance(value, dict):
+            return _said(value) if type(value) is int else canonical_json(value)
+        if id(value) not in self.texts:
+            self.texts[id(value)] = canonical_json(value)
+        return self.texts[id(value)]
+
+
 def varying(trainings: Sequence[Mapping[str, Any]], leave_out: Iterable[str] = ()) -> list[dict[str, Any]]:
     """Per training (as `RunSpec.training` gives it): the settings in which those of its architecture differ."""
     return _varying([training["model"]["architecture"] for training in trainings], _facts(trainings), leave_out)
@@ -41,8 +72,7 @@ def varying(trainings: Sequence[Mapping[str, Any]], leave_out: Iterable[str] = (
 
 def _facts(trainings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Their settings. An option that came later is missing in older trainings, which are at its default."""
-    parts: dict[int, dict[str, Any]] = {}
-    facts = [_fact(training, parts) for training in trainings]
+    facts = flattened(trainings)
     for name in {training["model"]["architecture"] for training in trainings}:
         peers = [fact for fact, of in zip(facts, trainings, strict=True) if of["model"]["architecture"] == name]
         settings = {tuple(fact) for fact in peers}  # few, though the runs be many
@@ -54,17 +84,21 @@ def _facts(trainings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return facts
 
 
-def _fact(training: Mapping[str, Any], parts: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """The same as `flat`. Trainings may share their parts, as those of a listing do: each is gone through once."""
-    fact: dict[str, Any] = {}
-    for name, value in training.items():
-        if not isinstance(value, dict):
-            fact[name] = value
-            continue
-        if id(value) not in parts:
-            parts[id(value)] = flat({name: value})
-        fact.update(parts[id(value)])
-    return fact
+def flattened(trainings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each as `flat` gives it. Trainings may share their `Parts`, each of which is gone through once."""
+    parts: dict[int, dict[str, Any]] = {}
+    found: list[dict[str, Any]] = []
+    for training in trainings:
+        fact: dict[str, Any] = {}
+        for name, value in training.items():
+            if not isinstance(value, dict):
+                fact[name] = value
+                continue
+            if id(value) not in parts:
+                parts[id(value)] = flat({name: value})
+            fact.update(parts[id(value)])
+        found.append(fact)
+    return found
 
 
 def _varying(

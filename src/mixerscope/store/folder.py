@@ -88,6 +88,10 @@ class SealedFolder:
     def sealed(self) -> bool:
         return os.path.isfile(self._seal)
 
+    @property
+    def is_stage(self) -> bool:
+        return os.path.isfile(f"{self._text}/{StageRecord.file}")
+
     def seal(self) -> Seal:
         """What the folder says it holds; refused where its name says otherwise."""
         path = self._seal
@@ -278,7 +282,7 @@ class StageFolder(SealedFolder):
     @property
     def name(self) -> str:
         """Of the stage, as it stands in the folder's name."""
-        return self.path.name.rpartition("-")[0]
+        return os.path.basename(self._text).rpartition("-")[0]
 
     @property
     def run_id(self) -> str:
@@ -317,7 +321,7 @@ class RunFolder(SealedFolder):
             return []
         except OSError as error:
             raise CorruptFile(f"{self.path} cannot be read: {error.strerror}") from error
-        return [folder for name in names if (folder := StageFolder(self.path / name)).sealed]
+        return [folder for name in names if (folder := StageFolder(f"{self._text}/{name}")).sealed]
 
     def verify(self) -> None:
         super().verify()
@@ -332,7 +336,9 @@ def find_runs(root: Path, damaged: list[str] | None = None) -> list[RunFolder]:
     """
     if not root.is_dir():
         raise UserError(f"{root} is not a folder")
-    folders = (RunFolder(path) for path in [root, *sorted(root.iterdir())] if path.is_dir())
+    with os.scandir(root) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir())
+    folders = (RunFolder(path) for path in [root, *(root / name for name in names)])
     found = _each_once(folders, damaged)
     return found if found or damaged else _none(root)
 
@@ -340,7 +346,7 @@ def find_runs(root: Path, damaged: list[str] | None = None) -> list[RunFolder]:
 def _each_once(folders: Iterable[RunFolder], damaged: list[str] | None = None) -> list[RunFolder]:
     found: dict[str, RunFolder] = {}
     for folder in folders:
-        if not folder.sealed or (folder.path / StageRecord.file).is_file():
+        if not folder.sealed or folder.is_stage:
             continue
         try:
             found.setdefault(folder.seal().id, folder)
