@@ -173,6 +173,8 @@ def main() -> int:
         (folder / "sweep.json").write_text(json.dumps(sweep))
         made = len(list(root.iterdir())) if root.is_dir() else make_runs(sweep, root)
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # nobody has listed these runs before
+        os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")  # kept, as where somebody installed it
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         shutil.rmtree(folder / "cache", ignore_errors=True)
         found = measure(root, folder / "sweep.json", made)
         cells = CELLS * asked.runs // RUNS

@@ -11,6 +11,7 @@ import torch
 
 from mixerscope.analysis import mean_estimate, proportion_estimate, ratio_estimate
 from mixerscope.analysis.stats import likelihood_estimate
+from mixerscope.artifacts.effect_columns import EffectColumns
 from mixerscope.artifacts.effects import BEST, COLUMNS, JOINT, METRICS, NO_GAP, SHARE, EffectTable, half
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.interventions import (
@@ -229,6 +230,35 @@ def test_parts_that_do_not_fit_together_are_refused(change):
     change(header, tensors)
     with pytest.raises(CorruptFile, match="this is no table of effects"):
         EffectTable.from_bytes(safetensors.torch.save(tensors, {"effects": json.dumps(header)}))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"shape": [10**30]},
+        {"shape": [10**12]},
+        {"shape": [-2, -3], "data_offsets": [0, 12]},
+        {"shape": [[1]]},
+        {"shape": None},
+        {"shape": []},
+        {"data_offsets": [-2, 0]},
+        {"data_offsets": [10**30, 10**30 + 2]},
+        {"data_offsets": [0.5, 2.5]},
+        {"data_offsets": "ab"},
+        {"dtype": "BF16"},
+        {"dtype": ["I16"]},
+        {"dtype": "F32"},
+    ],
+)
+def test_columns_lie_where_a_header_can_mean_them_or_are_refused(said):
+    data = TABLE.to_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    assert 7 * EffectColumns.from_bytes(data).size > len(list(TABLE.rows())) > 0, "a row for each metric there"
+    header["cells.site"] |= said
+    text = json.dumps(header).encode()
+    with pytest.raises(CorruptFile, match="this is no table of effects"):
+        EffectColumns.from_bytes(len(text).to_bytes(8, "little") + text + data[start:])
 
 
 def test_a_flipped_bit_of_the_header_is_no_other_error():

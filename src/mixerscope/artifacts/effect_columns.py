@@ -46,7 +46,7 @@ class EffectColumns:
         try:
             layout, start = _layout(data)
             return cls._of(_words_of(layout), _Arrays(data, layout, start))
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
             raise CorruptFile(f"this is no table of effects: {type(error).__name__}: {error}") from error
 
     @classmethod
@@ -102,10 +102,11 @@ class _Arrays:
     def __getitem__(self, name: str) -> np.ndarray:
         said = self.layout[name]
         begin, end = said["data_offsets"]
-        found = np.ndarray(said["shape"], self.types[said["dtype"]], self.data, self.start + begin)
-        if begin < 0 or end - begin != found.nbytes:
-            raise ValueError(f"{name} has not the size that it should have")
-        return found
+        if min(begin, *said["shape"]) >= 0:
+            found = np.ndarray(said["shape"], self.types[said["dtype"]], self.data, self.start + begin)
+            if end - begin == found.nbytes:
+                return found
+        raise ValueError(f"{name} has not the size that it should have")
 
 
 @lru_cache(maxsize=64)
