@@ -85,6 +85,10 @@ def test_a_file_of_a_size_that_no_run_has_is_not_read(cli, finished, spec_file):
     code, _, err = cli("report", "runs")
     assert code == 1
     assert "curve.json has 64 MiB, where 64 are the most" in err
+    os.truncate(finished / "seal.json", files.LARGEST_JSON + 1)
+    code, _, err = cli("report", "runs")
+    assert code == 1
+    assert f"left out: runs/{finished.name}/seal.json has 64 MiB, where 64 are the most\n" in err
 
 
 @pytest.mark.parametrize("name", ["seal.json", "weights.safetensors", "curve.json"])
@@ -128,6 +132,10 @@ def test_a_full_disk_fails_one_cohort_and_no_other(cli, spec_file, tmp_path, mon
     assert re.search(r"cannot write \S*runs/sweep.jsonl: Disk quota exceeded", err)
     assert len(list((tmp_path / "runs").glob("attention-*/seal.json"))) == 1
     assert list((tmp_path / "runs").glob("based-*/seal.json")) == []
+    assert "makes a page of these runs" in out
+    code, out, _ = cli("sweep", "sweep.json", "--set", "model.architecture=based", "--out", "none")
+    assert code == 1
+    assert "makes a page" not in out, "there are none"
 
 
 def test_what_a_terminal_would_obey_is_spelled_out(cli, finished, tmp_path):

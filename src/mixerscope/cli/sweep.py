@@ -16,10 +16,11 @@ def sweep(
 ) -> int:
     """Train every run of a sweep, take each through its stages, and say what took how long."""
     from mixerscope.cli.sweep_progress import following_sweep
+    from mixerscope.store import Seal
     from mixerscope.sweep.call import carry_out
 
     code = carry_out(source, call, following_sweep)
-    if not call.dry_run:
+    if not call.dry_run and any(call.out.glob(f"*/{Seal.file}")):
         page = f"`mixerscope report {call.out} --best` makes a page of these runs, without `--best` of all"
         results().print(page, markup=False, soft_wrap=True)
     return code

@@ -100,11 +100,12 @@ class SealedFolder:
             if self._sealed is not None and self._sealed[0] == _version(os.stat(path)):
                 return self._sealed[1]
             data, known = read_known(path)
-            found = Seal.from_bytes(data)
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(f"{self.path} holds no finished run") from None
         except OSError as error:
             raise CorruptFile(f"{path} cannot be read: {error.strerror}") from error
+        try:
+            found = Seal.from_bytes(data)
         except CorruptFile as error:
             raise CorruptFile(f"{path}: {error}") from error
         if found.kind != self.kind:
