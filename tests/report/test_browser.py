@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mixerscope.artifacts import Estimate
+from mixerscope.artifacts import Estimate, RouteMove
 from mixerscope.artifacts.verdicts import Test as Asked
 from mixerscope.report import write_report
 from mixerscope.results import load_run, load_runs
@@ -213,3 +213,36 @@ def test_what_is_chosen_and_who_it_is_about_are_printed_in_light_colours(judged,
     # A row of a large sweep names its model by a button.
     tab.evaluate("document.querySelector('.summary tbody th').innerHTML = '<button class=open>a model</button>'")
     assert tab.locator("button.open").is_visible()
+
+
+CROSSED = """svg => [...svg.querySelectorAll('.lane-text:not(.strong-text)')].filter((text) => {
+  const box = text.getBBox();
+  return [...svg.querySelectorAll('path.lane')].some((path) => [0, 0.25, 0.5, 0.75, 1].some((i) => [0.2, 0.5, 0.8].some(
+    (j) => path.isPointInStroke(new DOMPoint(box.x + i * box.width, box.y + j * box.height)))));
+}).map((text) => text.textContent)"""
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_no_arrow_goes_through_the_name_of_what_moves(folder, opened, width):
+    root = folder("based", "attention")
+    share = Estimate(0.9, 0.8, 1.0, 6)
+    early = (RouteMove(0, "first convolution", "key", "value", share), RouteMove(1, "scan", "value", "query", share))
+    give_verdict(find_run(root, "based"), "induction", ["key", "value", "query"], moves=early)
+    late = (RouteMove(1, "gated linear attention", "key", "query", share),)
+    give_verdict(find_run(root, "attention"), "direct retrieval", ["key", "query"], moves=late)
+    tab = opened(root, width)
+    flows = tab.locator("[data-kind=flow] svg.drawn")
+    assert flows.count() == 2
+    for flow in flows.all():
+        flow.scroll_into_view_if_needed()
+        assert flow.locator(".lane-text").count() > 0
+        assert flow.evaluate(CROSSED) == []
+    at = "partNames([{ parts: [['scan', 60]], boxes, points }], 300)[0].getAttribute('x')"
+    tried = f"([points, boxes]) => Number({at})"
+        "([points, boxes]) => Number(partNames([{ parts: [['scan', 60]], boxes, points }], 300)[0].getAttribute('x'))"
+    )
+    left = tab.evaluate(tried, [[], []])
+    assert tab.evaluate(tried, [[[left + 10, 90]], []]) == left, "an arrow further down is not in the way"
+    assert tab.evaluate(tried, [[[left + 10, 55]], []]) > left + 10
+    assert tab.evaluate(tried, [[], [[left, left + 30, 60]]]) > left + 30
+    assert tab.evaluate(tried, [[[x, 55] for x in range(0, 300, 5)], []]) == left, "where there is no room, as before"

@@ -63,7 +63,7 @@ kinds.flow = (holder, width) => {
   }
   svg.append(...dots(columns, layout, grids, x, y));
   const drawn = lanes.map((lane, k) => laneMarks(lane, k, lanes, x, y, width));
-  svg.append(...drawn.flatMap((d) => d.marks), ...drawn.flatMap((d) => d.labels));
+  svg.append(...drawn.flatMap((d) => d.marks), ...drawn.flatMap((d) => d.labels), ...partNames(drawn, width));
   svg.append(...tokenMarks(columns, step, tokensAt, page.overview.tasks.flatMap((t) => t.roles)),
     ...labels.map((l) => words(l.x, tokensAt + TOKEN + 14 + 13 * l.line, l.text, { "text-anchor": "middle", class: "soft-text" })));
   if (task.example) {
@@ -99,7 +99,7 @@ function dots(columns, layout, grids, x, y) {
 function laneMarks(lane, k, lanes, x, y, width) {
   const slots = distinct(lanes.map((l) => l.slot));
   const shift = (k - (lanes.length - 1) / 2) * 5;
-  const marks = [], labels = [];
+  const marks = [], labels = [], parts = [], boxes = [], points = [];
   lane.steps.slice(1).forEach(([level, place, by, own], i) => {
     const [from, source] = lane.steps[i];
     const [x0, x1, y0, y1] = [x(source) + shift, x(place) + shift, y(from), y(level)];
@@ -113,13 +113,33 @@ function laneMarks(lane, k, lanes, x, y, width) {
     const style = `lane ${colourClass(slots.indexOf(lane.slot))} ${lane.state}`;
     marks.push(node("path", { d: path, class: style, "stroke-width": 1 + 4.5 * share, "data-tip": tip }));
     if (moved) marks.push(node("path", { d: `M${x1},${y1 - 2}l7,11h-14Z`, class: `arrow ${colourClass(slots.indexOf(lane.slot))}`, "data-tip": tip }));
-    if (level % 1) labels.push(words(x1 - 9, y1 - 1, place, { class: "lane-text strong-text", "text-anchor": "end" }));
-    if (by) {
-      // Information moves to the right, so the corner above the beginning of an arrow is free.
-      labels.push(words(GUTTER + 2, y1 + 21, by, { class: "lane-text" }));
+    if (level % 1) {
+      labels.push(words(x1 - 9, y1 - 1, place, { class: "lane-text strong-text", "text-anchor": "end" }));
+      boxes.push([x1 - 9 - wide(place, 11, 650), x1 - 9, y1 - 1]);
+    }
+    if (by) parts.push([by, y1 + 21]);
+    for (let t = 0; t <= 1; t += 0.04) {
+      const late = moved ? t * t * (3 - 2 * t) : 0;
+      points.push([x0 + (x1 - x0) * late, y0 + (end - y0) * (moved ? 1.5 * t * (1 - t) + t ** 3 : t)]);
     }
   });
-  return { marks, labels };
+  return { marks, labels, parts, boxes, points };
+}
+
+// What moves information, by name: in its block as far left as no arrow and no other name is in the way.
+function partNames(drawn, width) {
+  const points = drawn.flatMap((d) => d.points), boxes = drawn.flatMap((d) => d.boxes), found = [];
+  for (const [by, y] of drawn.flatMap((d) => d.parts)) {
+    if (found.some((one) => one.by === by && one.y === y)) continue;
+    const free = (left) => points.every(([px, py]) => py < y - 14 || py > y + 6 || px < left - 6 || px > left + wide(by) + 6)
+      && boxes.every(([from, to, at]) => Math.abs(at - y) > 13 || to < left - 4 || from > left + wide(by) + 4);
+    let left = GUTTER + 2;
+    while (!free(left) && left + wide(by) < width - 12) left += 4;
+    if (!free(left)) left = GUTTER + 2;
+    boxes.push([left, left + wide(by), y]);
+    found.push({ by, y, mark: words(left, y, by, { class: "lane-text" }) });
+  }
+  return found.map((one) => one.mark);
 }
 
 function tokenMarks(columns, step, y, roles) {
