@@ -239,8 +239,6 @@ def test_no_arrow_goes_through_the_name_of_what_moves(folder, opened, width):
         assert flow.evaluate(CROSSED) == []
     at = "partNames([{ parts: [['scan', 60]], boxes, points }], 300)[0].getAttribute('x')"
     tried = f"([points, boxes]) => Number({at})"
-        "([points, boxes]) => Number(partNames([{ parts: [['scan', 60]], boxes, points }], 300)[0].getAttribute('x'))"
-    )
     left = tab.evaluate(tried, [[], []])
     assert tab.evaluate(tried, [[[left + 10, 90]], []]) == left, "an arrow further down is not in the way"
     assert tab.evaluate(tried, [[[left + 10, 55]], []]) > left + 10
