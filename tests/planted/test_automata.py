@@ -7,6 +7,7 @@ import torch
 
 from mixerscope.analysis.tracking import StateRules, judge_tracking
 from mixerscope.artifacts import Erased, Erasures, Interchanges, Lengths
+from mixerscope.artifacts.alignments import Alignments
 from mixerscope.planted.automata import EVERY_STATE
 from mixerscope.spec import RunSpec
 from mixerscope.tasks import GroupWord, Parity
@@ -17,9 +18,13 @@ STAGES = {
     "lengths": {"documents": 64, "times": [1, 2]},
     "interchange": {"documents": 400, "pairs": 48, "singly": False},
     "erase": {"documents": 300, "damaged_documents": 48, "draws": 0, "times": [1]},
+    "align": {"documents": 400, "pairs": 96, "places": ["both"]},
     "track": {},
 }
+HASTY = {"steps": 50, "learned_on": 128, "batch_size": 32}
+"""Where there is nothing to be learned."""
 IN_NO_ONE_CODE = ("recurrence under a mask", "recurrence one input behind")
+ALONG_DIRECTIONS = "recurrence in a turning frame beside inputs"
 CASES = [
     (planted, task, seed)
     for planted in EVERY_STATE
@@ -31,7 +36,8 @@ CASES = [
 
 def judged(planted, task, seed):
     model = planted.build(TASKS[task], seed)
-    spec = RunSpec(task=TASKS[task], model=model.spec, stages=STAGES)
+    stages = STAGES if planted.name == ALONG_DIRECTIONS else {**STAGES, "align": {**STAGES["align"], **HASTY}}
+    spec = RunSpec(task=TASKS[task], model=model.spec, stages=stages)
     [lengths], [found] = (run_stage(name, spec, [model])[0].artifacts for name in ("lengths", "interchange"))
     assert isinstance(lengths, Lengths)
     assert isinstance(found, Interchanges)
@@ -39,14 +45,33 @@ def judged(planted, task, seed):
     stored: dict = {(0, Lengths): lengths, (0, Interchanges): found}
     if seed == 0:
         [stored[0, Erasures]] = run_stage("erase", spec, [model])[0].artifacts
+    # Learning directions takes seconds: only where the name rests on them.
+    if planted.name == ALONG_DIRECTIONS or (seed == 0 and planted.label == "recomputed"):
+        [stored[0, Alignments]] = run_stage("align", spec, [model])[0].artifacts
     [result] = run_stage("track", spec, [model], stored)
     [verdict] = result.artifacts
-    return verdict, lengths, found
+    return verdict, lengths, found, stored.get((0, Alignments))
 
 
-@pytest.mark.parametrize(("planted", "task", "seed"), CASES, ids=[f"{p.name}-{t}-{s}" for p, t, s in CASES])
+def is_slow(planted, task, seed):
+    return planted.name == ALONG_DIRECTIONS and task == "S3" and seed > 0
+
+
+@pytest.mark.parametrize(
+    ("planted", "task", "seed"),
+    [
+        pytest.param(
+            *case, marks=[pytest.mark.slow] if is_slow(*case) else (), id=f"{case[0].name}-{case[1]}-{case[2]}"
+        )
+        for case in CASES
+    ],
+)
 def test_every_planted_automaton_is_named(planted, task, seed):
-    verdict, lengths, found = judged(planted, task, seed)
+    verdict, lengths, found, aligned = judged(planted, task, seed)
+    if planted.label == "recomputed" and aligned is None and found.earlier is not None:
+        assert verdict.name == "undetermined", "a memory may hold it along directions that nobody looked for"
+        assert "stage align" in verdict.reason
+        return
     assert verdict.name == planted.label, verdict
     if planted.label != "not learned":
         assert lengths.at(1).whole.value == 1.0
@@ -59,11 +84,11 @@ def test_every_planted_automaton_is_named(planted, task, seed):
         assert found.cell("state", "shift").by_distance[0] == 0.0, (
             "a state that is written is read from the next input on"
         )
-    # Without what is held early, a state in no one code passes for inputs that are remembered.
+    # Without what is held early, and without directions, a state in no one code passes for inputs that are remembered.
     blind = judge_tracking(lengths, replace(found, earlier=None)).name
-    assert blind == ("recomputed" if planted.name in IN_NO_ONE_CODE else planted.label)
+    assert blind == ("recomputed" if planted.name in (*IN_NO_ONE_CODE, ALONG_DIRECTIONS) else planted.label)
     assert verdict.name in verdict.sentence()
-    strict = judge_tracking(lengths, found, StateRules(solves=1.0))
+    strict = judge_tracking(lengths, found, StateRules(solves=1.0), aligned=aligned)
     assert strict.name in (planted.label, "not learned")
 
 
@@ -77,7 +102,7 @@ def with_damage(inside, stream, residual=0.5):
 
 def test_erasing_gives_no_name_and_can_withdraw_one():
     carrier = next(one for one in EVERY_STATE if one.label == "carried")
-    verdict, lengths, found = judged(carrier, "parity", 1)
+    verdict, lengths, found, _ = judged(carrier, "parity", 1)
 
     def again(erasures):
         return judge_tracking(lengths, found, erasures=erasures)
@@ -97,8 +122,8 @@ def test_erasing_gives_no_name_and_can_withdraw_one():
     )
     assert again(with_damage(None, None)).name == "carried"
     other = next(one for one in EVERY_STATE if one.label == "recomputed")
-    _, lengths, found = judged(other, "parity", 1)
-    assert again(with_damage(0.0, 0.0)).name == "recomputed"
+    verdict, lengths, found, _ = judged(other, "parity", 1)
+    assert again(with_damage(0.0, 0.0)).name == verdict.name == "undetermined"
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -93,7 +93,11 @@ def test_a_planted_rotated_subspace_is_found(seed):
     assert found.cell(state, "swap").later.value == 1.0, "everything exchanged, everything follows"
     assert found.cell(state, "span").later.value > 0.95
     assert learned.now.value == 0.0, "what is held after an input is read from the next one on"
-    assert found.cell("both", "das", 1).now.value > 0.95, "in the stream too it is read at once"
+    both = found.cell("both", "das", 1)
+    assert both.now.value > 0.95, "in the stream too it is read at once"
+    assert both.moved.value > 0.95, "late in documents the direction is the same"
+    assert both.earlier.value > 0.95, "and what is held along it is one of two, whatever inputs lie beside"
+    assert learned.moved is learned.earlier is found.cell("both", "random", 1).moved is None
     members, at = Members([model]), 4
     pairs = draw_pairs(TASK, 96, at, torch.ones(2, dtype=torch.bool), stream(seed, "test"), "dev")
     known = {site: x.clone() for site, x in columns(members, TASK.sample(200, stream(0, "axes")), at).items()}

@@ -3,12 +3,16 @@
 from pydantic import Field
 
 from mixerscope.artifacts import Erased, Erasures, Estimate, Interchanges, Lengths
+from mixerscope.artifacts.alignments import Alignments
 from mixerscope.artifacts.state_verdict import StateName, StateTest, StateVerdict
 from mixerscope.spec import Spec
 
 IN_STREAM, IN_STATE = "stream", "state"
 MET_BEFORE = "later, as held earlier"
 """Right answers, beyond guessing, from the nearest of what is held early in a document."""
+LEARNED = ("later, learned", "later, learned, moved", "later, learned, as held earlier")
+"""Along directions that were learned, in models with recurrent states: exchanged in the middle, exchanged late, and
+beside what is held early."""
 WHOLE = ("leace", "iterated projection", "class means, every step")
 """Erasures that are to take all of a label; others are controls of theirs."""
 HELD: tuple[StateName, ...] = ("carried", "length-specific")
@@ -30,7 +34,11 @@ class StateRules(Spec):
 
 
 def judge_tracking(
-    lengths: Lengths, found: Interchanges, rules: StateRules | None = None, erasures: Erasures | None = None
+    lengths: Lengths,
+    found: Interchanges,
+    rules: StateRules | None = None,
+    erasures: Erasures | None = None,
+    aligned: Alignments | None = None,
 ) -> StateVerdict:
     """The verdict. Longer documents play no part in it: how a model does there is for the verdict to predict. Erasures,
     where there are any, give no name; they can only withdraw one."""
@@ -46,6 +54,9 @@ def judge_tracking(
         asked[f"later, {how}"] = None if later is None else later.later
     guessing = trained.guessing if trained is not None else 1.0
     asked[MET_BEFORE] = None if found.earlier is None else _beyond(found.earlier.right, guessing)
+    best = _best_learned(aligned, guessing) if found.earlier is not None else None
+    for name, one in zip(LEARNED, best or (None, None, None), strict=True):
+        asked[name] = one
     tests = tuple(
         StateTest(name, *(None, None, None) if one is None else (one.value, one.low, one.high))
         for name, one in asked.items()
@@ -63,6 +74,17 @@ def judge_tracking(
             return StateVerdict("undetermined", f"{reason}, but erasing it costs {max(costs):.2f}", tests)
         reason = f"{reason}; erasing it costs {max(costs):.2f} of what is known"
     return StateVerdict(name, reason, tests)
+
+
+def _best_learned(aligned: Alignments | None, guessing: float) -> list[Estimate | None] | None:
+    """Of the subspaces that were learned, the one whose weakest test is strongest: answers behind an exchange in the
+    middle, behind one late in documents, and behind the nearest of what is held early, all beyond guessing: an answer
+    that is lost may follow by chance."""
+    rows = [
+        [None if test is None else _beyond(test, guessing) for test in (one.later, one.moved, one.earlier)]
+        for one in (aligned.learned() if aligned is not None else ())
+    ]
+    return max(rows, key=lambda row: min(one.value for one in row if one is not None), default=None)
 
 
 def _beyond(right: Estimate, guessing: float) -> Estimate:
@@ -120,9 +142,18 @@ def _named(asked: dict[str, Estimate | None], guessing: float, rules: StateRules
         return "carried", f"what is held late is what was held early ({share(MET_BEFORE)}), if in no one code"
     if follows("later, swap") and not fails(MET_BEFORE) and asked[MET_BEFORE] is not None:
         return "undetermined", f"what is held late may have been held early ({share(MET_BEFORE)})"
+    learned, moved, met = LEARNED
+    if follows(learned) and follows(moved) and follows(met):
+        return "carried", f"later answers go on from what is exchanged along some directions ({share(learned)})"
+    # Inputs or a count may be exchanged too, but then late ones are not early ones: no state is held.
+    if asked[learned] is not None and not fails(learned) and not fails(met):
+        where = "" if follows(learned) else f", with {share(learned)} of what comes later"
+        return "undetermined", f"some directions may hold the state{where}, though not in one code of each state"
     if fails("later, shift") and follows("now, shift"):
         # Not at the last boundary, where the head reads the same code at every position.
         if follows("now, inner shift") and fails("now, inner moved"):
             return "length-specific", f"the state has another code at other positions ({share('now, inner moved')})"
+        if asked[MET_BEFORE] is not None and asked[learned] is None:
+            return "undetermined", "a memory may hold the state in another code; stage align would tell"
         return "recomputed", f"what is written changes the answer there, and {share('later, shift')} of later ones"
     return "undetermined", f"{share('now, shift')} of answers follow at once, {share('later, shift')} later"

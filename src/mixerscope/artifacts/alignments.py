@@ -39,6 +39,11 @@ class Aligned:
     """Share of the later answers that are what they were."""
     alike: float | None
     """Mean squared cosine of the angles to what the probe reads: 1 the same, 0 at right angles."""
+    moved: Estimate | None = None
+    """As `later`, exchanged along the same directions late in documents; None where that was not asked."""
+    earlier: Estimate | None = None
+    """Share of right answers where late documents got, along a learned subspace, the nearest of what is held early
+    there; None where that was not asked."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,6 +69,10 @@ class Alignments(Frames, JsonArtifact):
         found = (one for one in self.cells if (one.place, one.how) == (place, how) and rank in (None, one.rank))
         return next(found, None)
 
+    def learned(self) -> list[Aligned]:
+        """Those learned where most is exchanged: in the stream and all recurrent states at once, if there are any."""
+        return [one for one in self.cells if one.how == "das" and one.place == self.cells[-1].place]
+
     def sentence(self) -> str:
         """One line for people."""
         ways = counted(len(self.cells), "subspace")
@@ -73,7 +82,7 @@ class Alignments(Frames, JsonArtifact):
         """A row per place and subspace."""
         for one in self.cells:
             row = asdict(one)
-            for name in ("now", "later"):
+            for name in ("now", "later", "moved", "earlier"):
                 value = row.pop(name)
                 row |= {name: value and value["value"], f"{name}_low": value and value["low"]}
                 row[f"{name}_high"] = value and value["high"]

@@ -153,7 +153,7 @@ TABLES: dict[str, tuple[str, dict[str, Kind]]] = {
     ),
     "alignments": (
         "a row per place and subspace along which parts of what is held were exchanged",
-        _columns(text="place how", integer="rank", number="kept alike", ends="now later"),
+        _columns(text="place how", integer="rank", number="kept alike", ends="now later moved earlier"),
     ),
     "spans": (
         "a row per place: the axes within which subspaces were looked for",

@@ -4,7 +4,7 @@ Patches along directions that a model never uses can act all the same (Makelov e
 among the leading principal axes of what is held, and beside them stands what exchanging everything does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,6 +79,12 @@ class Span:
         """[k, n, p] of what is held, along the axes."""
         x = torch.cat([column[site].double() / self.scales[site] for site in self.sites], -1)
         return (x - self.mean) @ self.axes
+
+    def root_of(self, chosen: Callable[[str], bool], sizes: Mapping[str, int]) -> Tensor:
+        """[k, p, p] such that distances of coordinates times it are those at the chosen sites alone."""
+        at_site = torch.cat([torch.full((sizes[site],), float(chosen(site))) for site in self.sites]).to(self.axes)
+        values, turn = torch.linalg.eigh(self.axes.mT @ (self.axes * at_site[:, None]))
+        return turn * values.clamp(min=0).sqrt().unsqueeze(-2)
 
     def moved(self, column: Column, change: Tensor) -> Column:
         """What is held after a change [k, n, p] of its coordinates."""

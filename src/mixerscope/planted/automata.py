@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from mixerscope.model import Model, build_model
-from mixerscope.planted.memories import Counter, Lagging, ListKeeper, Masked, Noisy, Silent
+from mixerscope.planted.memories import Counter, Framed, Lagging, ListKeeper, Masked, Noisy, Silent
 from mixerscope.planted.trackers import (
     Carrier,
     PositionReader,
@@ -135,6 +135,12 @@ EVERY_STATE: tuple[PlantedState, ...] = (
         "carried",
         "what is held is the state of before the last input, and that input: finitely many, the same everywhere",
         (Lagging,),
+    ),
+    PlantedState(
+        "recurrence in a turning frame beside inputs",
+        "carried",
+        "places in a frame, of either sign, are the state; larger numbers beside them say the last inputs, unread",
+        (Framed,),
     ),
     PlantedState(
         "list of inputs",

@@ -8,12 +8,13 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from mixerscope.artifacts import Artifact
+from mixerscope.artifacts import Artifact, Estimate
 from mixerscope.artifacts.alignments import Aligned, Alignments, SpanOf
 from mixerscope.errors import UnknownName
 from mixerscope.interventions.alignment import Span, learn_subspaces
 from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.members import Members
+from mixerscope.interventions.states import is_state
 from mixerscope.interventions.tagging import demand_states
 from mixerscope.interventions.transplant import Column, answers_after, columns, held_states, written_boundaries
 from mixerscope.model import Model, build_model
@@ -22,18 +23,31 @@ from mixerscope.probing.ridge import Parts, fit_probes, moments, parts_by_docume
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Impossible, Result, Stage, Trained
-from mixerscope.stages.state_pairs import BOTH, StatePairs, demand_middle, draw_pairs, following, middle, other_place
+from mixerscope.stages.state_pairs import (
+    BOTH,
+    StatePairs,
+    demand_middle,
+    draw_pairs,
+    early_and_late,
+    following,
+    middle,
+    other_place,
+    right_behind,
+)
 from mixerscope.stages.vectors import ANSWER, label_names, label_of_states
 from mixerscope.tasks import UNSCORED, Batch, StateTask
 
-USUAL_RANKS = (1, 2, 4, 8)
+USUAL_RANKS = (1, 2, 4, 8, 16)
 """And one less than the classes of the label."""
 DIGITS = 4
+LEARNED = "das"
 
 
 class AlignStates(Stage):
     """Where parts are exchanged, of which rank, and on how many pairs that is learned and judged."""
 
+    revision: ClassVar[int] = 2
+    """2: what is learned is tried late in documents too, and what is held there put beside what is held early."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Alignments,)
 
     documents: PositiveInt = 1024
@@ -50,7 +64,7 @@ class AlignStates(Stage):
     label: str = ANSWER
     """What probes and erasures are of; the state itself is what is exchanged."""
     ranks: tuple[PositiveInt, ...] = ()
-    """Of learned subspaces; left out, 1, 2, 4, 8 and one less than the classes of the label."""
+    """Of learned subspaces; left out, 1, 2, 4, 8, 16 and one less than the classes of the label."""
     steps: PositiveInt = 150
     """Updates of a learned subspace."""
     batch_size: PositiveInt = 64
@@ -107,11 +121,15 @@ class AlignStates(Stage):
             for k, own in enumerate(spans):
                 own.append(SpanOf(place, int(span.count[k]), round(span.variance[k].item(), DIGITS)))
             for how, rank, map_, alike in self._subspaces(members, place, span, drawn, seed):
-                said = answers_after(members, drawn.judge.base, drawn.at, _written(span, drawn, map_))
+                said = answers_after(
+                    members, drawn.judge.base, drawn.at, exchanged(span, drawn.judge_base, drawn.judge_source, map_)
+                )
+                late = how == LEARNED and place == BOTH
+                elsewhere = drawn.elsewhere(members, span, map_) if late else [(None, None)] * len(members)
                 for k, own in enumerate(cells):
                     told = following(said[k], drawn.judge, drawn.at)
                     angle = None if alike is None else round(alike[k].item(), DIGITS)
-                    own.append(Aligned(place, how, rank, told.now, told.later, told.kept, angle))
+                    own.append(Aligned(place, how, rank, told.now, told.later, told.kept, angle, *elsewhere[k]))
             trained.progress(done + 1, len(places))
         sizes = (len(drawn.learn.base), len(drawn.judge.base))
         return [
@@ -145,7 +163,7 @@ class AlignStates(Stage):
             rng=rng,
         )
         for rank, basis in zip(ranks, learned, strict=True):
-            yield "das", rank, basis @ basis.mT, same_subspace(basis, read)
+            yield LEARNED, rank, basis @ basis.mT, same_subspace(basis, read)
 
 
 @dataclass(frozen=True)
@@ -162,6 +180,13 @@ class _Drawn:
     judge: StatePairs
     judge_base: Column
     judge_source: Column
+    late: "_Late | None"
+
+    def elsewhere(self, members: Members, span: Span, map_: Tensor | None) -> list["_Elsewhere"]:
+        """What a subspace is late in documents, of each model."""
+        if self.late is None or map_ is None:
+            return [(None, None)] * len(members)
+        return list(zip(self.late.moved(members, span, map_), self.late.earlier(members, span, map_), strict=True))
 
     @staticmethod
     def of(stage: AlignStates, task: StateTask, seed: int, members: Members) -> "_Drawn":
@@ -179,12 +204,55 @@ class _Drawn:
 
         label = label_of_states(task, stage.label)[states[:, at]].to(device)
         learned = learn, held(learn.base), held(learn.source)
-        return _Drawn(at, held(known), label, parts.to(device), *learned, judge, held(judge.base), held(judge.source))
+        judged = judge, held(judge.base), held(judge.source)
+        late = _Late.of(task, known, stage.pairs, stream(seed, "align late"), members)
+        return _Drawn(at, held(known), label, parts.to(device), *learned, *judged, late)
 
 
-def _written(span: Span, drawn: _Drawn, map_: Tensor | None) -> Column:
-    """What the judging documents hold after the exchange; without a map, all that the others hold."""
+_Elsewhere = tuple[Estimate | None, Estimate | None]
+
+
+@dataclass(frozen=True)
+class _Late:
+    """Documents late in them: pairs in different states, and some whose states others are in early."""
+
+    position: int
+    pairs: StatePairs
+    base: Column
+    source: Column
+    documents: Batch
+    held: Column
+    early: Column
+
+    @staticmethod
+    def of(task: StateTask, known: Batch, n: int, rng: torch.Generator, members: Members) -> "_Late | None":
+        found = early_and_late(task, known, n, rng)
+        if found is None:
+            return None
+        early, late, drawn = found
+        pairs = draw_pairs(task, n, late, torch.ones(task.automaton.num_states, dtype=torch.bool), rng)
+        base, source, held = (columns(members, batch, late) for batch in (pairs.base, pairs.source, drawn))
+        return _Late(late, pairs, base, source, drawn, held, columns(members, known, early))
+
+    def moved(self, members: Members, span: Span, map_: Tensor) -> list[Estimate | None]:
+        """Whether the directions are the state's there too."""
+        written = exchanged(span, self.base, self.source, map_)
+        said = answers_after(members, self.pairs.base, self.position, written)
+        return [following(own, self.pairs, self.position).later for own in said]
+
+    def earlier(self, members: Members, span: Span, map_: Tensor) -> list[Estimate]:
+        """A memory that is the state is met again along them, whatever else is held; a count, or inputs, are not."""
+        here, there = (span.coordinates(column) @ map_ for column in (self.held, self.early))
+        # Near by what is held alone: the stream has the answer in it, by which any two of one state would be near.
+        weight = span.root_of(is_state, {site: x.shape[-1] for site, x in self.held.items()})
+        near = torch.nan_to_num(torch.cdist(here @ weight, there @ weight), float("inf")).argmin(-1, keepdim=True)
+        change = there.gather(1, near.expand(-1, -1, there.shape[-1])) - here
+        said = answers_after(members, self.documents, self.position, span.moved(self.held, change))
+        return [right_behind(own, self.documents, self.position) for own in said]
+
+
+def exchanged(span: Span, base: Column, source: Column, map_: Tensor | None) -> Column:
+    """What documents hold after the exchange along a map of coordinates; without one, all that the others hold."""
     if map_ is None:
-        return {site: drawn.judge_source[site] for site in span.sites}
-    difference = span.coordinates(drawn.judge_source) - span.coordinates(drawn.judge_base)
-    return span.moved(drawn.judge_base, difference @ map_)
+        return {site: source[site] for site in span.sites}
+    return span.moved(base, (span.coordinates(source) - span.coordinates(base)) @ map_)

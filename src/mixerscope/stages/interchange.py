@@ -7,7 +7,6 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from mixerscope.analysis import mean_estimate
 from mixerscope.artifacts import Artifact, Earlier, Interchanged, Interchanges
 from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.members import Members
@@ -30,9 +29,11 @@ from mixerscope.stages.state_pairs import (
     StatePairs,
     demand_middle,
     draw_pairs,
+    early_and_late,
     following,
     middle,
     other_place,
+    right_behind,
 )
 from mixerscope.tasks import UNSCORED, Batch, StateTask
 
@@ -111,27 +112,15 @@ class InterchangeStates(Stage):
         code, is met again and again, so answers stay right; one that holds inputs, or how many there were, is not.
         Where it is met again, behaviour at any length is that at this one."""
         nothing = [None] * len(members)
-        early = max(2, task.length // 4)
-        late = task.length - early
-        late -= (late - early) % 2  # stacks are met at even distances only
-        if late <= early or not held_states(members.first):
+        found = early_and_late(task, known, self.pairs, stream(seed, "interchange late"))
+        if found is None or not held_states(members.first):
             return nothing
-        drawn = task.sample(SPARE * self.pairs, stream(seed, "interchange late"), "test")
-        there = task.states(known)["state"][:, early].unique()
-        met = torch.isin(task.states(drawn)["state"][:, late], there) & _asked_behind(drawn, late).any(1)
-        drawn = drawn[met.nonzero().flatten()[: self.pairs]]
-        if len(drawn) < 2:
-            return nothing
+        early, late, drawn = found
         # By what is held alone: the stream has the answer in it, by which any two of one state would be near.
         of_late, of_early = (
             {site: x for site, x in columns(members, batch, at).items() if is_state(site)}
             for batch, at in ((drawn, late), (known[: SPARE * self.pairs], early))
         )
         held = nearest_held(of_late, of_early)
-        asked = _asked_behind(drawn, late)
-        right = (answers_after(members, drawn, late, held) == drawn.targets) & asked
-        return [Earlier(early, late, mean_estimate(own.sum(1).double() / asked.sum(1))) for own in right]
-
-
-def _asked_behind(batch: Batch, at: int) -> Tensor:
-    return (batch.targets != UNSCORED) & (torch.arange(batch.tokens.shape[1]) > at)
+        said = answers_after(members, drawn, late, held)
+        return [Earlier(early, late, right_behind(own, drawn, late)) for own in said]

@@ -123,3 +123,28 @@ def _share(follows: Tensor, differs: Tensor) -> Estimate | None:
     if int(some.sum()) < 2:
         return None
     return mean_estimate(follows[some].sum(1).double() / differs[some].sum(1))
+
+
+def early_and_late(task: StateTask, known: Batch, n: int, rng: torch.Generator) -> tuple[int, int, Batch] | None:
+    """A position early in documents, one late in them, and documents whose state there is one that the `known` ones
+    are in early; None where documents are too short, or no two are found."""
+    early = max(2, task.length // 4)
+    late = task.length - early
+    late -= (late - early) % 2  # stacks are met at even distances only
+    if late <= early:
+        return None
+    drawn = task.sample(SPARE * n, rng, "test")
+    there = task.states(known)["state"][:, early].unique()
+    met = torch.isin(task.states(drawn)["state"][:, late], there) & _asked_behind(drawn, late).any(1)
+    drawn = drawn[met.nonzero().flatten()[:n]]
+    return (early, late, drawn) if len(drawn) > 1 else None
+
+
+def right_behind(said: Tensor, batch: Batch, position: int) -> Estimate:
+    """Share of the answers [n, t] of one model that are right behind a position, by documents."""
+    asked = _asked_behind(batch, position)
+    return mean_estimate(((said == batch.targets) & asked).sum(1).double() / asked.sum(1))
+
+
+def _asked_behind(batch: Batch, at: int) -> Tensor:
+    return (batch.targets != UNSCORED) & (torch.arange(batch.tokens.shape[1]) > at)

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from mixerscope.analysis.tracking import StateRules, judge_tracking
 from mixerscope.artifacts import Artifact, Erasures, Interchanges, Lengths
+from mixerscope.artifacts.alignments import Alignments
 from mixerscope.artifacts.state_verdict import StateVerdict
 from mixerscope.stages.base import Done, Result, Stage, Trained
 
@@ -11,11 +12,12 @@ from mixerscope.stages.base import Done, Result, Stage, Trained
 class TrackStates(Stage):
     """The rules by which tracking is named."""
 
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     """2: erasures, where there are any, stand beside the other tests and can withdraw a name. 3: what is held late and
-    was held early is carried too, in whatever code."""
+    was held early is carried too, in whatever code. 4: so is what is exchanged along directions that were learned, and
+    what may be so is not called recomputed."""
     needs: ClassVar[tuple[str, ...]] = ("lengths", "interchange")
-    may_need: ClassVar[tuple[str, ...]] = ("erase",)
+    may_need: ClassVar[tuple[str, ...]] = ("erase", "align")
     uses_model: ClassVar[bool] = False
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (StateVerdict,)
 
@@ -28,6 +30,7 @@ class TrackStates(Stage):
             lengths = trained.read(index, "lengths", Lengths)
             written = trained.read(index, "interchange", Interchanges)
             erased = trained.find(index, "erase", Erasures)
-            found.append(Done((judge_tracking(lengths, written, self.rules, erased),)))
+            aligned = trained.find(index, "align", Alignments)
+            found.append(Done((judge_tracking(lengths, written, self.rules, erased, aligned),)))
             trained.progress(index + 1, len(trained))
         return found

@@ -45,8 +45,9 @@ PREDICTORS: dict[str, Callable[[Model], float]] = {
     "readability": best_read,
     "later answers, state written": lambda model: _test(model, "later, shift"),
     "later answers, as held earlier": lambda model: _test(model, "later, as held earlier"),
+    "later answers, learned directions": lambda model: _test(model, "later, learned"),
 }
-"""The last two are parts of the verdict, shown whatever they give."""
+"""The last three are parts of the verdict, shown whatever they give."""
 
 
 def asked(models: Sequence[Model]) -> list[Model]:

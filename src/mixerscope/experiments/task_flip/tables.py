@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from mixerscope.artifacts import Interchanges, Lengths, Probes
+from mixerscope.analysis.tracking import judge_tracking
+from mixerscope.artifacts import Erasures, Interchanges, Lengths, Probes
 from mixerscope.artifacts.alignments import Alignments
 from mixerscope.artifacts.recoveries import Recoveries
 from mixerscope.artifacts.state_verdict import StateVerdict
@@ -54,6 +55,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("run_id", "place", "how"), pl.String),
         "rank": pl.Int32,
         **dict.fromkeys(("now", "now_low", "now_high", "later", "later_low", "later_high", "kept", "alike"), _NUMBER),
+        **dict.fromkeys(("moved", "moved_low", "moved_high", "earlier", "earlier_low", "earlier_high"), _NUMBER),
     },
     "recoveries": {
         **dict.fromkeys(("run_id", "site"), pl.String),
@@ -94,7 +96,8 @@ def merge(folder: Path, tables: dict[str, pl.DataFrame]) -> int:
     for name, frame in tables.items():
         path = folder / f"{name}.parquet"
         if path.is_file():
-            frame = pl.concat([pl.read_parquet(path).filter(~pl.col("run_id").is_in(ids)), frame])
+            # Diagonal: what is kept of runs from before a column was there has nothing in it.
+            frame = pl.concat([frame, pl.read_parquet(path).filter(~pl.col("run_id").is_in(ids))], how="diagonal")
         frame.sort("run_id", maintain_order=True).write_parquet(path, **COMPRESSION)
     return len(pl.read_parquet(folder / "models.parquet"))
 
@@ -112,7 +115,7 @@ def load(folder: Path) -> dict[str, pl.DataFrame]:
 
 def _model(result: RunResult) -> Iterator[Row]:
     training, status, last = result.training, result.status, result.curve.last
-    verdict, made = result.find(StateVerdict), result.provenance
+    verdict, made = _verdict(result), result.provenance
     yield {
         "run_id": result.run_id,
         "task": task_name(training["task"]),
@@ -132,6 +135,14 @@ def _model(result: RunResult) -> Iterator[Row]:
         "device": made.device,
         "made_by": str(made.git.get("commit", ""))[:12],
     }
+
+
+def _verdict(result: RunResult) -> StateVerdict | None:
+    """By the rules of this version; None where states were not exchanged."""
+    lengths, found = result.find(Lengths), result.find(Interchanges)
+    if lengths is None or found is None:
+        return None
+    return judge_tracking(lengths, found, erasures=result.find(Erasures), aligned=result.find(Alignments))
 
 
 def _lengths(result: RunResult) -> Iterator[Row]:
