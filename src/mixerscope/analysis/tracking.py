@@ -44,7 +44,8 @@ def judge_tracking(
     where there are any, give no name; they can only withdraw one."""
     rules = rules or StateRules()
     trained = lengths.at(1)
-    place = "both" if found.cell("both", "shift") is not None else "stream"
+    memory = found.cell("both", "shift") is not None
+    place = "both" if memory else "stream"
     asked: dict[str, Estimate | None] = {"accuracy": None if trained is None else trained.accuracy}
     for how in ("shift", "moved", "swap"):
         now, later = found.cell("stream", how), found.cell(place, how)
@@ -54,14 +55,14 @@ def judge_tracking(
         asked[f"later, {how}"] = None if later is None else later.later
     guessing = trained.guessing if trained is not None else 1.0
     asked[MET_BEFORE] = None if found.earlier is None else _beyond(found.earlier.right, guessing)
-    best = _best_learned(aligned, guessing) if found.earlier is not None else None
+    best = _best_learned(aligned, guessing) if memory else None
     for name, one in zip(LEARNED, best or (None, None, None), strict=True):
         asked[name] = one
     tests = tuple(
         StateTest(name, *(None, None, None) if one is None else (one.value, one.low, one.high))
         for name, one in asked.items()
     )
-    name, reason = _named(asked, guessing, rules)
+    name, reason = _named(asked, guessing, rules, memory)
     erased = (
         {} if erasures is None else {place: _erased(erasures, place == IN_STATE) for place in (IN_STREAM, IN_STATE)}
     )
@@ -113,7 +114,9 @@ def _inside(one: Erased) -> bool:
     return one.site.endswith(".state")
 
 
-def _named(asked: dict[str, Estimate | None], guessing: float, rules: StateRules) -> tuple[StateName, str]:
+def _named(
+    asked: dict[str, Estimate | None], guessing: float, rules: StateRules, memory: bool
+) -> tuple[StateName, str]:
     accuracy = asked["accuracy"]
     if accuracy is None:
         return "undetermined", "accuracy at the training length was not measured"
@@ -153,7 +156,7 @@ def _named(asked: dict[str, Estimate | None], guessing: float, rules: StateRules
         # Not at the last boundary, where the head reads the same code at every position.
         if follows("now, inner shift") and fails("now, inner moved"):
             return "length-specific", f"the state has another code at other positions ({share('now, inner moved')})"
-        if asked[MET_BEFORE] is not None and asked[learned] is None:
+        if memory and asked[learned] is None:
             return "undetermined", "a memory may hold the state in another code; stage align would tell"
         return "recomputed", f"what is written changes the answer there, and {share('later, shift')} of later ones"
     return "undetermined", f"{share('now, shift')} of answers follow at once, {share('later, shift')} later"
