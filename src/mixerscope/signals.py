@@ -16,6 +16,8 @@ from mixerscope.errors import Interrupted, complain
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE = 8.0
 """Seconds: those who send signals often kill after ten."""
+LAST = 1.5
+"""Seconds of these ten for what is done last."""
 LOOKED_EVERY, SEEN_GONE = 0.5, 2
 """Seconds between two looks for what a process depends on, and how often it must be missed: networks forget files."""
 OVER = b"\0"
@@ -37,15 +39,16 @@ def refuse_signals() -> None:
 
 
 @contextmanager
-def heeded() -> Iterator[None]:
-    """While open, signals are noted and not acted upon, but for those that were ignored. Main thread only."""
+def heeded(last: Callable[[], object] | None = None) -> Iterator[None]:
+    """While open, signals are noted and not acted upon, but for those that were ignored. Main thread only. `last` is
+    called before a process that does not end by itself is ended, and has `LAST` seconds."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     over = threading.Event()
-    thread = threading.Thread(target=_listen, args=(reader, over), name="signals", daemon=True)
+    thread = threading.Thread(target=_listen, args=(reader, over, last), name="signals", daemon=True)
     before = {one: handler for one in SIGNALS if (handler := signal.getsignal(one)) != signal.SIG_IGN}
     woken = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for one in before:
@@ -92,7 +95,7 @@ def parent_gone() -> Callable[[], bool]:
     return lambda: os.getppid() != parent
 
 
-def _listen(reader: int, over: threading.Event) -> None:
+def _listen(reader: int, over: threading.Event, last: Callable[[], object] | None) -> None:
     while (byte := os.read(reader, 1)) != OVER:
         if byte[0] not in SIGNALS:
             continue
@@ -100,12 +103,17 @@ def _listen(reader: int, over: threading.Event) -> None:
         _noted.append(signal.Signals(byte[0]))
         if again:
             _end_now()  # somebody is in a hurry
-        threading.Thread(target=_see_to_the_end, args=(over,), name="grace", daemon=True).start()
+        threading.Thread(target=_see_to_the_end, args=(over, last), name="grace", daemon=True).start()
 
 
-def _see_to_the_end(over: threading.Event) -> None:
-    if not over.wait(GRACE):
-        _end_now()
+def _see_to_the_end(over: threading.Event, last: Callable[[], object] | None) -> None:
+    if over.wait(GRACE):
+        return
+    if last is not None:
+        thread = threading.Thread(target=last, name="last", daemon=True)
+        thread.start()
+        thread.join(LAST)
+    _end_now()
 
 
 def _end_now() -> None:

@@ -79,7 +79,7 @@ def test_what_does_not_listen_is_ended_where_it_stands(how: str):
     code = (
         "import sys, time; from mixerscope import signals\n"
         f"signals.GRACE = {0.2 if how == 'grace' else 60}\n"
-        "with signals.heeded():\n"
+        "with signals.heeded(lambda: print('last', flush=True)):\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(60)\n"
     )
@@ -90,8 +90,9 @@ def test_what_does_not_listen_is_ended_where_it_stands(how: str):
     if how == "twice":
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=30)
     assert (process.returncode, err.count("\n")) == (143, 1)
+    assert out == ("last\n" if how == "grace" else ""), "somebody who is in a hurry waits for nothing"
 
 
 def test_a_signal_that_was_ignored_stays_ignored():

@@ -167,13 +167,17 @@ def carry_out(
         stop_after=call.stop_after,
     )
     drawn = following(plan) if following and not executor.own_lines else nullcontext(Lines())
+
+    def pack_what_is_finished() -> None:  # whoever ends this call may take the machine away
+        _pack(call, finished_runs(plan.sound, call.out))
+
     try:
-        with heeded(), drawn as listener:
+        with heeded(pack_what_is_finished), drawn as listener:
             if not plan.jobs:
                 listener.sweep_started(plan)
             outcome = executor.execute(plan, item, listener) if plan.jobs else SweepOutcome()
     except (Interrupted, KeyboardInterrupt):
-        _pack(call, finished_runs(plan.sound, call.out))  # whoever ends this call may take the machine away
+        pack_what_is_finished()
         raise
     found = finished_runs(plan.sound, call.out)
     best = best_runs(found)
