@@ -182,6 +182,8 @@ def test_seconds_of_a_cohort_add_up_and_are_those_of_its_runs(sweep_file, tmp_pa
     assert row.steps_per_s == timing.steps_per_second
     assert row.build_s + row.train_s + row.stages_s == pytest.approx(row.wall_s)
     assert row.stages_s > 0
+    assert {"patch", "judge"} <= set(row.by_stage)
+    assert 0 < sum(row.by_stage.values()) <= row.stages_s + 0.1
 
 
 @pytest.fixture

@@ -42,6 +42,7 @@ def cohort_row(job: Job, running: Running, ending: Ending, reason: str, estimato
         stages_s=max(0.0, spent - build - train),
         wall_s=spent,
         steps_per_s=rate,
+        by_stage={name: round(own, 2) for name, own in running.seconds.items() if name not in ("build", "train")},
     )
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,6 +71,8 @@ class CohortRow:
     wall_s: float
     steps_per_s: float | None
     runs: tuple[str, ...]
+    by_stage: dict[str, float] = field(default_factory=dict)
+    """Seconds of each stage; nothing in rows from before they were kept."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def read_rows(root: Path) -> list[dict[str, Any]]:
 def row_of(row: Mapping[str, Any]) -> CohortRow | JobRow:
     """A row as it was before it was written."""
     kind = CohortRow if row["kind"] == "cohort" else JobRow
-    known = {field.name: row[field.name] for field in fields(kind)}
+    known = {one.name: row[one.name] for one in fields(kind) if one.name in row}
     if kind is CohortRow:
         known["runs"] = tuple(known["runs"])
     return kind(**known)
