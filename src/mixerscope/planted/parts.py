@@ -10,6 +10,9 @@ from mixerscope.registry import register
 from mixerscope.sites import Site
 from mixerscope.spec import Architecture, LayerSpec
 
+BUCKET = 3
+"""Keys that a bucket has."""
+
 
 @register("mixer", "planted/recall")
 class PlantedRecall(Mixer):
@@ -115,6 +118,52 @@ class PlantedLag(Mixer):
 
     def state_size(self, length: int) -> int:
         return self.conv.weight.numel()
+
+
+@register("mixer", "planted/neighbour_recall")
+class NeighbourRecall(Mixer):
+    """A key that stands behind its pair finds it and the one beside it, the first with the second, the third with the
+    fourth, each of the two in directions of its own."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.keys = nn.Linear(width, width, bias=False)
+        self.values = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(4 * width, width, bias=False)  # key and value of one, of the other
+
+    def forward(self, x: Tensor) -> Tensor:
+        groups = (x.shape[1] - 1) // 4  # behind BOS
+        asked = self.keys(x)
+        two = x[:, 1 : 1 + 4 * groups].unflatten(1, (groups, 2, 2))
+        key, value = self.keys(two[..., 0, :]), self.values(two[..., 1, :])
+        ended = torch.arange(x.shape[1])[:, None] > 4 + 4 * torch.arange(groups)
+        found = torch.einsum("btd,bgpd->btg", asked, key) * ended
+        return self.out(found @ torch.stack([key, value], -2).flatten(2))
+
+    def state_size(self, length: int) -> int:
+        return length * self.keys.in_features
+
+
+@register("mixer", "planted/bucket_recall")
+class BucketRecall(Mixer):
+    """A key finds what follows on all keys of its bucket, each with the number of that key in the bucket."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.bucket = nn.Linear(width, width, bias=False)
+        self.number = nn.Linear(width, BUCKET, bias=False)
+        self.values = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(BUCKET * width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1)
+        past = torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).tril()
+        found = torch.einsum("btd,bsd->bts", self.bucket(x), self.bucket(before)) * past
+        numbered = torch.einsum("bsn,bsd->bsnd", self.number(before), self.values(x))
+        return self.out(found @ numbered.flatten(2))
+
+    def state_size(self, length: int) -> int:
+        return BUCKET * self.out.out_features**2 + self.out.out_features
 
 
 @register("mixer", "planted/each_alone")

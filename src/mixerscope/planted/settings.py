@@ -31,6 +31,17 @@ def over_a_filler(task: AR, seed: int) -> Model:
 
 
 @torch.no_grad()
+def relay_over_a_filler(task: AR, seed: int) -> Model:
+    """The same in two steps of one position each: to the filler, and from there to the value."""
+    basis = Basis(task, seed, more={"between": task.num_keys})
+    model, between = bare(task, basis, ("attention", "attention", "attention")), basis.more["between"]
+    fetch(attention_of(model, 0), basis, 0, 1, basis.keys, between)
+    fetch(attention_of(model, 1), basis, 0, 1, between, basis.previous_keys)
+    find(attention_of(model, 2), basis, 0, basis.previous_keys, basis.values)
+    return model
+
+
+@torch.no_grad()
 def confused_keys(task: AR, seed: int, confused: int | None = None) -> Model:
     """Induction that cannot tell some keys of the first half from their likes in the second half (default: all of
     them); of two pairs that match, the later one wins."""
@@ -101,6 +112,19 @@ ENTRIES = (
         task=AR(**SIZE, distractors=1, num_fillers=4),
     ),
     one_route(
+        "relay over a filler",
+        relay_over_a_filler,
+        "other: offset +1, value",
+        in_blocks(
+            "key key+1 value query",
+            "value value value query",
+            (0, "attention", "key", "key+1"),
+            (1, "attention", "key+1", "value"),
+            (2, "attention", "value", "query"),
+        ),
+        task=AR(**SIZE, distractors=1, num_fillers=4),
+    ),
+    one_route(
         "induction, helped a little from the key",
         lambda task, seed: two_routes(task, seed, induction=1.5, direct=0.5),
         "induction",
@@ -139,4 +163,4 @@ ENTRIES = (
         documents=2 * DOCUMENTS,
     ),
 )
-"""All are induction; how sure one can be of it differs."""
+"""All but one are induction; how sure one can be of it differs."""

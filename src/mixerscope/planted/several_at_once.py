@@ -97,6 +97,21 @@ def copies(task: AR, seed: int, count: int = 3, each: float = LOUD) -> Model:
 
 
 @torch.no_grad()
+def odd_copies(task: AR, seed: int) -> Model:
+    """The association stands at three places, a head reads each, and the MLP says what an odd number of them says."""
+    values = task.num_values
+    basis = Basis(task, seed, 5, more={**room_for(task, 3), "votes": values})
+    model, votes = bare(task, basis, ("attention", "attention"), heads=5, mlp=True), basis.more["votes"]
+    for head, (key, value) in enumerate(stored_copies(model, basis, 3)):
+        attend(attention_of(model, 1), head, basis.keys, key, value, votes, rest=basis)
+    # Up with the first vote, down with the second, up with the third.
+    steps = torch.tensor([0.0, 1.0, 2.0]).repeat_interleave(values)
+    louder = torch.tensor([1.0, -2.0, 2.0]).repeat_interleave(values)[:, None]
+    detect(model, 1, votes.repeat(3, 1), steps, louder * LOUD * basis.values.repeat(3, 1))
+    return model
+
+
+@torch.no_grad()
 def digits(task: AR, seed: int) -> Model:
     """Of the value's number one digit is read at the value and one a position later; the sum of both is the answer."""
     basis = Basis(task, seed, 3, more=room_for(task, 2))
@@ -169,6 +184,15 @@ ENTRIES = (
         in_blocks("key value query", "value value query", key_alone=NOT_NEEDED, value_alone=IN_NONE),
         in_blocks("key next_key query", "value next_key query", key_alone=NOT_NEEDED, value_alone=IN_NONE),
         in_blocks("key key+3 query", "value key+3 query", key_alone=NOT_NEEDED, value_alone=IN_NONE),
+        with_value_corrupted="undetermined",
+    ),
+    nameless(
+        "three copies, of which an odd number is heard",
+        odd_copies,
+        "mixture",
+        in_blocks("key value query", "value value query"),
+        in_blocks("key next_key query", "value next_key query"),
+        in_blocks("key key+3 query", "value key+3 query"),
         with_value_corrupted="undetermined",
     ),
     nameless(

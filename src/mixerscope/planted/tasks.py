@@ -105,6 +105,16 @@ class ConsecutiveAR(AR):
         return torch.randint(1, self.num_pairs, (len(context.tokens), 1), generator=rng)
 
 
+class WorldsAR(AR):
+    """The keys of a document are all of one world, the first so many of all keys, the next so many, and so on: a value
+    that stands behind none of the others is known to be behind the one that is left."""
+
+    def _context(self, n: int, rng: torch.Generator) -> Context:
+        world = torch.randint(self.num_keys // self.num_pairs, (n, 1), generator=rng)
+        order = torch.rand(n, self.num_pairs, generator=rng).argsort(1)
+        return _with(super()._context(n, rng), keys=FIRST_SYMBOL + self.num_pairs * world + order)
+
+
 def _with(context: Context, keys: Tensor | None = None, values: Tensor | None = None) -> Context:
     """The context with other symbols in its pairs."""
     keys, values = context.keys if keys is None else keys, context.values if values is None else values

@@ -176,7 +176,7 @@ def recall(part: ChosenRecall, asks: Tensor, offers: Tensor, reads: Tensor, writ
     part.out.weight[:, : len(writes)] = writes.T
 
 
-def detect(model: Model, block: int, what: Tensor, threshold: float, writes: Tensor) -> None:
+def detect(model: Model, block: int, what: Tensor, threshold: float | Tensor, writes: Tensor) -> None:
     """The MLP of a block writes writes[i] where what[i] is there with half a unit more than the threshold."""
     mlp = model.layers()[block].mlp
     assert mlp is not None, "the block was asked for one"

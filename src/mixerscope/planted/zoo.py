@@ -1,6 +1,15 @@
 """Every planted model with what is known of it: what the release gate and the tests go through."""
 
-from mixerscope.planted import mixtures, one_route, separate_ways, settings, several_at_once, shams
+from mixerscope.planted import (
+    brought_unasked,
+    exceptions,
+    mixtures,
+    one_route,
+    separate_ways,
+    settings,
+    several_at_once,
+    shams,
+)
 from mixerscope.planted import truth as declared
 from mixerscope.planted.models import (
     conv_recurrence,
@@ -172,7 +181,9 @@ MORE = (
     *one_route.ENTRIES,
     *settings.ENTRIES,
     *separate_ways.ENTRIES,
+    *brought_unasked.ENTRIES,
     *mixtures.ENTRIES,
+    *exceptions.ENTRIES,
     *several_at_once.ENTRIES,
     *shams.ENTRIES,
 )
