@@ -28,7 +28,8 @@ from mixerscope.artifacts.effects import (
 Path = tuple[str, ...]
 """A place at each station."""
 SAME_PLACE = 1e-3
-"""Shares that differ by less, at one station and in one document, are those of one position with two names."""
+"""Where nobody kept the positions: shares that differ by less, at one station and in one document, are taken for those
+of one position with two names."""
 AHEAD = 0.2
 """By how much a share must exceed those of all other places: with 0.51 here and 0.49 there it takes both."""
 
@@ -93,14 +94,18 @@ class SlotDocuments:
         if not places or not self.number:
             return places, torch.full((self.number,), -1)
         shares = torch.stack([share for place in places if (share := self.carries(site, place)) is not None])
-        return places, surest(shares, self.halfway)
+        where = [self.table.positions[place][self.counts] for place in places if place in self.table.positions]
+        return places, surest(shares, self.halfway, where=torch.stack(where) if len(where) == len(places) else None)
 
-    def paths(self) -> list[Path | None]:
-        """Of every document that counts: who carries the information at each station; None where one has nobody."""
+    def paths(self, arrived: bool = False) -> list[Path | None]:
+        """Of every document that counts: who carries the information at each station; None where one has nobody. Where
+        a place is the one that the answer is read at, it is called that if it has `arrived`."""
         columns: list[list[str | None]] = []
         for site in self.table.facts.stations:
             places, which = self.carriers(site)
             found = [places[i] if i >= 0 else None for i in which.tolist()]
+            if arrived:
+                found = [self._as_read(place, i) for i, place in enumerate(found)]
             if self.table.facts.one_block and found.count(None) * 2 > len(found):
                 found = [ANYWHERE] * len(found)  # it passes by
             columns.append(found)
@@ -108,13 +113,29 @@ class SlotDocuments:
             return [()] * self.number
         return [tuple(p for p in path if p is not None) if None not in path else None for path in zip(*columns)]
 
+    def _as_read(self, place: str | None, document: int) -> str | None:
+        """What a place is called in one of the documents that count, if what stands there has arrived."""
+        if place not in self._at_read:
+            return place
+        return self.table.facts.read[0] if self._at_read[place][document] else place
 
-def surest(shares: Tensor, least: float, holds: Tensor | None = None) -> Tensor:
+    @cached_property
+    def _at_read(self) -> dict[str | None, list[bool]]:
+        """By place: in which of the documents that count it is where the answer is read."""
+        at, read = self.table.positions, self.table.facts.read[:1]
+        known = at[read[0]][self.counts] if read and read[0] in at else None
+        return {} if known is None else {place: (of[self.counts] == known).tolist() for place, of in at.items()}
+
+
+def surest(shares: Tensor, least: float, holds: Tensor | None = None, where: Tensor | None = None) -> Tensor:
     """[n] the row of shares [rows, n] with the largest, -1 where none is above `least` and ahead of all others, or it
-    does not hold [rows, n]; of places that are one and the same in a document the one that is surest in most
-    documents."""
-    best = shares.max(0).values
-    same = shares >= best - SAME_PLACE
+    does not hold [rows, n]. Rows that are at the same positions, `where` [rows, n, ...], are one with several names, of
+    which the one counts that is surest in most documents."""
+    best, row = shares.max(0)
+    if where is None:
+        same = shares >= best - SAME_PLACE
+    else:
+        same = (where == where[row, torch.arange(len(row))]).view(*shares.shape, -1).all(2)
     contested = (~same & (shares > best - AHEAD)).any(0)
     good = (shares > least) & same & ~contested
     good = good if holds is None else good & holds
@@ -124,11 +145,14 @@ def surest(shares: Tensor, least: float, holds: Tensor | None = None) -> Tensor:
 
 
 def candidate_paths(documents: SlotDocuments, most: int, least: float) -> list[Path]:
-    """Paths worth a proof, the commonest first: those that enough documents take by single stations, and the one that
-    most of them take at each station alone."""
+    """Paths worth a proof, the commonest first: those that enough documents take by single stations, by either name of
+    a place that is the one where the answer is read, and the one that most of them take at each station alone."""
     sites = documents.table.facts.stations
-    paths = [path for path in documents.paths() if path is not None]
-    common = [path for path, count in Counter(paths).most_common(most) if count >= least * max(1, documents.number)]
+    common: list[Path] = []
+    for arrived in (False, True):
+        counted = Counter(path for path in documents.paths(arrived) if path is not None)
+        common += [path for path, count in counted.most_common(most) if count >= least * max(1, documents.number)]
+    common = list(dict.fromkeys(common))
     if documents.table.facts.one_block:
         return common
     usual: list[str] = []

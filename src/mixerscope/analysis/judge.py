@@ -30,7 +30,7 @@ from mixerscope.analysis.rules import (
 from mixerscope.analysis.stats import proportion_estimate
 from mixerscope.artifacts.effects import ANYWHERE, DIRECTIONS, EffectTable, corrupted
 from mixerscope.artifacts.estimate import Estimate
-from mixerscope.artifacts.proof import Proof
+from mixerscope.artifacts.proof import Proof, TestedRoute
 from mixerscope.artifacts.verdicts import Test, Verdict, Verdicts
 from mixerscope.errors import UnknownName, UserError
 
@@ -157,13 +157,16 @@ class _Case(Questions):
     def _taken_by_proof(self, paths: Sequence[Path]) -> tuple[list[Path | None], Counts]:
         """The path that each document takes: it alone is sufficient and necessary."""
         tried = tested(self.proof, self.slot, paths)
-        return taken_by(tried, self.rules.carries), lambda path: passed_by(tried[path], self.rules.carries)
+        return self._taken(tried), lambda path: passed_by(tried[path], self.rules.carries)
 
     def _paths(self, slot: str) -> tuple[SlotDocuments, list[Path | None]]:
         """Of another slot: the path of each document, by the proof where it was taken."""
         documents = slot_documents(self.table, slot, self.rules)
         tried = tested(self.proof, slot, candidate_paths(documents, MOST_ROUTES, LEAST_COMMON))
-        return documents, taken_by(tried, self.rules.carries) if tried else documents.paths()
+        return documents, self._taken(tried) if tried else documents.paths()
+
+    def _taken(self, tried: dict[Path, TestedRoute]) -> list[Path | None]:
+        return taken_by(tried, self.rules.carries, self.table, self.proof.unasked if self.proof else ())
 
     def _taken_by_stations(self, paths: Sequence[Path]) -> tuple[list[Path | None], Counts]:
         """The same as far as single stations show it."""

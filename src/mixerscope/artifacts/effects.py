@@ -167,6 +167,9 @@ class EffectTable(Frames):
     """[cells] the row in `documents`, -1 where those numbers were not kept."""
     documents: Documents
     facts: Facts = field(repr=False)
+    positions: Mapping[str, Tensor] = field(default_factory=dict)
+    """Single place of a cell to [n] where it stands: several may be one and the same in a document. Empty in tables of
+    before this was kept."""
 
     def sentence(self) -> str:
         """One line for people."""
@@ -277,6 +280,9 @@ class EffectTable(Frames):
             "documents.correct": torch.from_numpy(bits),
         }
         header = {"version": 1, "words": words, "unedited": dict(self.unedited), "facts": asdict(self.facts)}
+        if self.positions:
+            header["places"] = list(self.positions)
+            tensors["positions"] = torch.stack([at.to(torch.int32) for at in self.positions.values()])
         # One entry: the order of several is not always the same.
         return safetensors.torch.save(tensors, metadata={"effects": json.dumps(header)})
 
@@ -323,6 +329,7 @@ class EffectTable(Frames):
                 guessing=facts.get("guessing"),
                 patched=tuple(facts.get("patched", ())),
             ),
+            positions=dict(zip(header.get("places", ()), tensors.get("positions", ()), strict=True)),
         )
 
 

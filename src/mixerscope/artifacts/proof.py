@@ -68,7 +68,11 @@ class Unasked:
 
     def kept_out(self, halfway: float) -> "Tensor":
         """[counting] whether the value did not arrive unasked: neither half of the way nor the answer comes back."""
-        return ((self.share <= halfway) & ~self.answered)[self.gap]
+        return self.keeps_out(halfway)[self.gap]
+
+    def keeps_out(self, halfway: float) -> "Tensor":
+        """[n] the same, and that the document counts."""
+        return (self.share <= halfway) & ~self.answered & self.gap
 
 
 @dataclass(frozen=True, eq=False)

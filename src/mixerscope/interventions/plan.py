@@ -17,9 +17,9 @@ from mixerscope.sites import find_site, named_sites
 NOT_POSITIONAL = "logits"
 """The one site without a position axis of its own."""
 
-OFFSETS = (-1, 2, 3, 4)
+OFFSETS = (-1, 1, 2, 3, 4)
 """Positions around the corrupted token that are tried beside the roles. Figure 5 looks at the two positions after the
-value, which are +2 and +3 from the key."""
+value, which are +2 and +3 from the key; +1 is the value itself, unless something stands between."""
 MOST_HEADS = 8
 """Heads are looked at one by one where there are no more than this; H3 has as many as half its width."""
 

@@ -92,6 +92,7 @@ def table_of(grid: Grid, model: Model | Adapted | None = None) -> EffectTable:
         rows.of(measured.effects) if cell.site in looked_at and measured.status != "invalid" else -1
         for cell, measured in cells.items()
     ]
+    places = dict.fromkeys([*facts.roles, *(cell.role for cell in cells if JOINT not in cell.role)])
     return EffectTable(
         cells=tuple(cells),
         statuses=tuple(measured.status for measured in cells.values()),
@@ -101,6 +102,7 @@ def table_of(grid: Grid, model: Model | Adapted | None = None) -> EffectTable:
         kept=torch.tensor(kept, dtype=torch.int32),
         documents=rows.documents(len(grid.pairs)),
         facts=facts,
+        positions={place: grid.pairs.positions(place).cpu() for place in places},
     )
 
 

@@ -24,7 +24,7 @@ from mixerscope.tasks.base import Split
 class Patch(PairSettings, Stage):
     """Which counterfactuals are made, where they are written, and how many documents measure them."""
 
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     split: ClassVar[Split] = "test"
     """Which documents are patched."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (EffectTable, SelfTest, Scores)
