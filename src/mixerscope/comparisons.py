@@ -202,9 +202,11 @@ class _Asked:
         counts = next(tried.gap for tried in proof.routes if (tried.slot, tried.carriers) == (slot, next(iter(both))))
         end = table.facts.read[0]  # else there were no hypotheses
         ways = {path: _collapsed((slot, *(() if table.facts.one_block else path), end)) for path in both}
-        taken = taken_by(both, self.rules.carries)
+        taken = taken_by(both, self.rules.carries, table, proof.unasked)
         takes = torch.zeros(len(counts), dtype=torch.bool)
         takes[counts] = torch.tensor([path is not None and ways[path] == route for path in taken], dtype=torch.bool)
+        for unmoved in proof.unmoved:  # they are answered by no route of the slot
+            counts = counts | unmoved.whatever(self.rules.reads) if unmoved.slot == slot else counts
         return Numbers(f"documents that take {' → '.join(route)}", sha, takes, counts, counted=True)
 
     def _route(self, table: EffectTable) -> tuple[str, ...]:

@@ -14,17 +14,29 @@ from mixerscope.interventions import PairSettings, Route, make_pairs, other_size
 from mixerscope.interventions.plan import boundary_sites
 from mixerscope.interventions.prove import stations
 from mixerscope.planted import TASK
+from mixerscope.planted.brought_unasked import gathered_in_code, with_neighbour
+from mixerscope.planted.exceptions import last_by_default
 from mixerscope.planted.mixtures import half_guessing
 from mixerscope.planted.models import conv_recurrence, direct_retriever, induction_transformer, two_routes
 from mixerscope.planted.separate_ways import SMALLER, gathered, numbered
 from mixerscope.planted.several_at_once import quiet_second
+from mixerscope.planted.writing import Basis, attention_of, fetch
 from mixerscope.randomness import stream
 from mixerscope.sites import edit, record
+from mixerscope.tasks import AR
 from tests.interventions.elsewhere import a_device_elsewhere, send
 from tests.interventions.test_one_engine import foreign, make
 
 SETTINGS = PairSettings(documents=24, slots=("key", "value"), avoid_present=True)
 PAIRS = make_pairs(TASK, SETTINGS, data_seed=0)
+
+
+@torch.no_grad()
+def said_without_a_match(task, seed: int):
+    """Induction, of the last pair too; where nothing matches, the last value is said as loudly."""
+    model, basis = last_by_default(task, seed), Basis(task, seed)
+    fetch(attention_of(model, 0), basis, 0, 1, basis.keys, basis.previous_keys)
+    return model
 
 
 def slow(model, pairs, slot: str, carriers: tuple[str, ...]) -> tuple[list[float], ...]:
@@ -192,32 +204,49 @@ def test_a_proof_is_kept_as_it_is():
 def test_what_stands_of_a_value_that_is_not_asked_is_found_as_by_hand(architecture: str, foreign_too: bool):
     task = make_task()
     pairs = make_pairs(task, replace_documents(6), data_seed=0)
-    asked_else = task.counterfactual("query", pairs.original, stream(0, "proof", "another question"))
+    swapped = task.counterfactual("swap-keys", pairs.original, stream(0, "proof", "swap-keys"))
     at, new = pairs.positions("value"), pairs.corrupted["value"].tokens
     for model in [make(architecture=architecture), *([foreign().double()] if foreign_too else [])]:
         model.eval()
         sites = boundary_sites(model)
         for block, found in enumerate(prove(model, pairs, ["value"] * (len(sites) - 2)).unasked):
             assert (found.slot, found.block) == ("value", block)
+            site = sites[block + 1]
             for i in range(len(pairs)):
-                read = int(pairs.reads.positions[i, 0])
-                there = asked_else.tokens[i : i + 1]
-                gone = there.clone()
-                gone[0, at[i]] = new[i, at[i]]
-                stood = []
-                for each in (there, gone):
-                    with record(model, sites) as seen, torch.no_grad():
-                        model(each)
-                    stood.append(seen[sites[block + 1]][0, read])
+                read, target = int(pairs.reads.positions[i, 0]), int(pairs.reads.targets[i, 0])
 
-                def tap(x, change=stood[0] - stood[1], read=read):
-                    x = x.clone()
-                    x[0, read] += change
-                    return x
+                def run(tokens, change=None, model=model, site=site, read=read):
+                    def tap(x):
+                        x = x.clone()
+                        x[0, read] += change
+                        return x
 
-                with edit(model, {sites[block + 1]: tap}), torch.no_grad():
-                    said = model(new[i : i + 1])[0, read].argmax()
-                assert bool(found.answered[i]) == (int(said) == int(pairs.reads.targets[i, 0]))
+                    taps = {} if change is None else {site: tap}
+                    with record(model, [site]) as seen, edit(model, taps), torch.no_grad():
+                        logits = model(tokens)[0, read]
+                    return logits, seen[site][0, read]
+
+                def stands(tokens, i=i, run=run):
+                    gone = tokens.clone()
+                    gone[0, at[i]] = new[i, at[i]]
+                    return run(tokens)[1] - run(gone)[1]
+
+                document = pairs.original.tokens[i : i + 1]
+                questions = [document.clone() for _ in range(task.num_pairs)]
+                for pair, asked in enumerate(questions):
+                    asked[0, read] = document[0, 1 + 2 * pair]
+                others = [asked for asked in questions if not torch.equal(asked, document)]
+                assert len(others) == task.num_pairs - 1
+                ways = [max((stands(asked) for asked in others), key=torch.linalg.vector_norm)]
+                ways.append(stands(swapped.tokens[i : i + 1]))
+                (clean, _), (corrupted, _) = run(document), run(new[i : i + 1])
+                edited = [run(new[i : i + 1], change)[0] for change in ways]
+                counts = int(clean.argmax()) == target != int(corrupted.argmax())
+                assert bool(found.gap[i]) == counts
+                assert bool(found.answered[i]) == any(int(said.argmax()) == target for said in edited)
+                if counts:
+                    moved = max((said - corrupted).abs().max() for said in edited) / (clean - corrupted).abs().max()
+                    assert found.share[i].item() == pytest.approx(moved.item(), rel=1e-2, abs=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -229,6 +258,9 @@ def test_what_stands_of_a_value_that_is_not_asked_is_found_as_by_hand(architectu
         (lambda task, seed: gathered(task, seed, said_again=True), SMALLER, (0,)),
         (numbered, TASK, (0,)),
         (lambda task, seed: numbered(task, seed, picks=0), TASK, ()),
+        (gathered_in_code, SMALLER, (0,)),
+        (lambda task, seed: gathered_in_code(task, seed, apart=True), SMALLER.changed(num_keys=4, num_values=4), (0,)),
+        (with_neighbour, AR(num_pairs=6, num_keys=8, num_values=8), (0,)),
     ],
 )
 def test_a_block_that_brings_what_is_not_asked_is_known(build, task, all_of_it: tuple[int, ...]):
@@ -238,6 +270,19 @@ def test_a_block_that_brings_what_is_not_asked_is_known(build, task, all_of_it: 
     for one in found:
         assert one.gap.sum() > 10
         assert one.kept_out(0.5).double().mean().item() == (one.block not in all_of_it)
+
+
+@pytest.mark.parametrize(
+    ("build", "share"), [(induction_transformer, 0.0), (last_by_default, 0.25), (said_without_a_match, 0.0)]
+)
+def test_answers_that_need_no_key_are_told_from_those_that_are_guessed_without(build, share: float):
+    pairs = make_pairs(TASK, SETTINGS.changed(documents=128), data_seed=0)
+    key, value = prove(build(TASK, 0), pairs, "value").unmoved
+    assert (key.slot, value.slot) == ("key", "value")
+    last = pairs.original.labels["pair"] == TASK.num_pairs - 1
+    assert torch.equal(key.whatever(0.2), last if share else torch.zeros_like(last))
+    assert torch.equal(key.stays, last if build is not induction_transformer else torch.zeros_like(last))
+    assert not value.stays.any()
 
 
 def test_answers_that_stay_when_the_document_changes_are_counted():
@@ -256,10 +301,9 @@ def test_a_proof_that_asked_what_blocks_write_for_a_question_is_read_by_that():
     data = proof.to_bytes()
     header = json.loads(json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["proof"])
     header |= {"version": 3, "asked": [{"slot": "query", "block": block} for block in (0, 1)]}
-    del header["unasked"]
-    tensors = {
-        n: t for n, t in safetensors.torch.load(data).items() if not n.startswith("unasked") and "stays" not in n
-    }
+    del header["unasked"], header["unmoved"]
+    later = ("unasked", "unmoved")
+    tensors = {n: t for n, t in safetensors.torch.load(data).items() if not n.startswith(later) and "stays" not in n}
     gap = torch.tensor([True, True, False])
     for block, good in ((0, False), (1, True)):
         tensors |= {f"asked.{block}.gap": gap.clone(), f"asked.{block}.answered": torch.full_like(gap, good)}
@@ -276,7 +320,7 @@ def test_a_proof_from_before_answers_were_kept_is_read_by_its_shares():
     data = proof.to_bytes()
     tensors = {n: t for n, t in safetensors.torch.load(data).items() if not n.endswith(("answered", "kept"))}
     header = json.loads(json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["proof"])
-    del header["unasked"]
+    del header["unasked"], header["unmoved"]
     older = safetensors.torch.save(tensors, metadata={"proof": json.dumps({**header, "version": 2})})
     [route], unasked = Proof.from_bytes(older).routes, Proof.from_bytes(older).unasked
     assert unasked == ()

@@ -95,12 +95,14 @@ class _Case(Questions):
         taken, counts = self._taken_by_proof(paths) if tried else self._taken_by_stations(paths)
         by_path = Counter(path for path in taken if path is not None)
         path = by_path.most_common(1)[0][0] if by_path else paths[0]
-        share = proportion_estimate(torch.tensor([one == path for one in taken]))
-        self.found = self._fractions(taken)
+        # Of the documents that are answered whatever the key is, no route of it is that by which they are.
+        without = torch.zeros(self._unmoved(), dtype=torch.bool)
+        share = proportion_estimate(torch.cat([torch.tensor([one == path for one in taken]), without]))
+        self.found = self._fractions(taken, len(without))
         informative = any(place != ANYWHERE for place in path)
         if informative:
             for name, passed in counts(path).items():
-                value = proportion_estimate(passed)
+                value = proportion_estimate(torch.cat([passed, without]) if name == TAKES else passed)
                 self.tests.append(Test(name, value.low > self.rules.names, value, self.rules.names, ABOUT[name]))
         else:
             self.tests.append(Test("sufficient and necessary", None, about="one block, with nothing to see inside it"))
@@ -181,14 +183,18 @@ class _Case(Questions):
 
         return taken, counts
 
-    def _fractions(self, taken: Sequence[Path | None]) -> dict[str, float]:
+    def _unmoved(self) -> int:
+        """Documents that are answered rightly whatever stands at the slot."""
+        known = [one for one in (self.proof.unmoved if self.proof else ()) if one.slot == self.slot]
+        return sum(int(one.whatever(self.rules.reads).sum()) for one in known)
+
+    def _fractions(self, taken: Sequence[Path | None], unmoved: int) -> dict[str, float]:
         counted: Counter[str] = Counter()
         for path, count in Counter(taken).most_common():
             counted[NEITHER if path is None else self._name(path)] += count
         ordered = [item for item in counted.most_common() if item[0] != NEITHER]
-        if counted[NEITHER]:
-            ordered.append((NEITHER, counted[NEITHER]))
-        return {name: count / max(1, len(taken)) for name, count in ordered}
+        ordered += [(f"whatever the {self.slot} is", unmoved), (NEITHER, counted[NEITHER])]
+        return {name: count / max(1, len(taken) + unmoved) for name, count in ordered if count}
 
     # Does the rest agree?
 

@@ -76,6 +76,22 @@ class Unasked:
 
 
 @dataclass(frozen=True, eq=False)
+class Unmoved:
+    """Documents whose answer does not go when a slot is corrupted."""
+
+    slot: str
+    stays: "Tensor"
+    """[n] whether the answer is right, and stays so with every other token that was tried there."""
+    moved: "Tensor"
+    """[n] how far what is said moves with these tokens, at most, also where another place matches what is asked, so
+    that nothing has to be guessed; 1 is as far as it usually does where the answer goes with them."""
+
+    def whatever(self, least: float) -> "Tensor":
+        """[n] whether the slot has no part in the answer: it stays, and what is said moves less than `least`."""
+        return self.stays & (self.moved < least)
+
+
+@dataclass(frozen=True, eq=False)
 class Followed:
     """Counterfactual documents whose answer the task predicts, of fresh ones that could be changed so."""
 
@@ -114,6 +130,7 @@ class Proof(Frames):
     followed: tuple[Followed, ...] = ()
     variants: tuple[Variant, ...] = ()
     unasked: tuple[Unasked, ...] = ()
+    unmoved: tuple[Unmoved, ...] = ()
 
     def shaded(self) -> tuple[str, ...]:
         """The column of shares."""
@@ -142,6 +159,8 @@ class Proof(Frames):
         for unasked in self.unasked:
             test = f"block {unasked.block} leaves the {unasked.slot} where it is unless asked"
             yield _row(test, USUAL, unasked.kept_out(0.5))
+        for unmoved in self.unmoved:
+            yield _row(f"answered whatever the {unmoved.slot} is", USUAL, unmoved.whatever(0.2))
         for followed in self.followed:
             yield _row(f"follows: {followed.kind}", USUAL, followed.right)
             if followed.stays is not None:
@@ -153,7 +172,7 @@ class Proof(Frames):
         import safetensors.torch
         from torch import Tensor
 
-        header: dict[str, Any] = {"version": 4}
+        header: dict[str, Any] = {"version": 5}
         tensors: dict[str, Tensor] = {}
         for kind in _KINDS:
             header[kind] = []
@@ -208,8 +227,14 @@ class Proof(Frames):
             raise CorruptFile(f"this is no proof: {type(error).__name__}: {error}") from error
 
 
-_KINDS: dict[str, type[Any]] = {"routes": TestedRoute, "followed": Followed, "variants": Variant, "unasked": Unasked}
-"""What a proof is made of; the last was not in the first versions."""
+_KINDS: dict[str, type[Any]] = {
+    "routes": TestedRoute,
+    "followed": Followed,
+    "variants": Variant,
+    "unasked": Unasked,
+    "unmoved": Unmoved,
+}
+"""What a proof is made of; the last two were not in the first versions."""
 
 
 def _row(test: str, on: str, passed: "Tensor") -> dict[str, Any]:

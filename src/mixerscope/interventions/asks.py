@@ -1,12 +1,13 @@
-"""Which block picks what is asked: ask something else, and what belonged to the question must not arrive any more.
+"""Which block picks what is asked: where a value is not asked for, it must not arrive.
 
-A block that retrieves brings to the query what is asked and nothing else. One that copies the whole document there, for
-a later block to pick from, brings the same value whatever is asked; key and value arrive there all the same, so that
-no route shows it.
+A block that retrieves brings to the query what is asked and nothing else. One that brings more, all pairs or those like
+the one that is asked, leaves it to a later block to pick; key and value arrive there all the same, so that no route
+shows it. So it is looked at what stands at the query of a value that is not asked for, because the document is asked
+anything else, or because its key has gone to another value: that must not matter to what comes behind.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,7 +16,6 @@ from mixerscope.artifacts.effects import half
 from mixerscope.artifacts.proof import Unasked
 from mixerscope.interventions.adapt import Adapted
 from mixerscope.interventions.batching import batching, device_of
-from mixerscope.interventions.effects import Effects, counterfactual_or_runner_up
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.interventions.plan import boundary_sites
@@ -24,28 +24,51 @@ from mixerscope.model import Model
 from mixerscope.randomness import stream
 from mixerscope.sites import Tap, edit, record
 from mixerscope.tasks import Batch
+from mixerscope.training.objective import answer_correct
 
-QUERY = "query"
-"""The counterfactual of a task that asks something else of the same document."""
-ASKED_ELSE, BOTH = "another question", "both"
+QUERY, SWAPPED = "query", "swap-keys"
+"""Counterfactuals of a task: something else is asked of the same document; the question stays, and its key stands with
+another value."""
+ASKED, FEWEST = 640, 96
+"""Questions that are asked in all, so that documents with many pairs, which can be asked more, are fewer; and how many
+documents there are at least."""
+DRAWS, IN_VAIN = 128, 4
+"""Questions that are drawn to find all that a document can be asked, and how many of them may be known already."""
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Documents in which a value is not asked for, in so many ways, [ways, n, t] each."""
+
+    tokens: Tensor
+    possible: Tensor
+    """[ways, n] whether that can be done to a document."""
+
+    def __getitem__(self, part: slice) -> "Elsewhere":
+        return Elsewhere(self.tokens[:, part], self.possible[:, part])
 
 
 def unasked_at(members: Members, pairs: Pairs, batch_documents: int) -> list[list[Unasked]]:
     """By model, a record for each block; none where nothing else can be asked, or nothing belongs to the question."""
     sites, slot = boundary_sites(members.first)[1:], _belongs(pairs)
-    asked_else = _asked_else(pairs)
-    if len(sites) < 2 or slot is None or asked_else is None:
+    questions = None if len(sites) < 2 or slot is None else _other_questions(pairs)
+    if questions is None or slot is None:
         return [[] for _ in members.models]
-    changed = pairs.corrupted[slot]
-    both = changed.tokens.where(changed.tokens != pairs.original.tokens, asked_else.tokens)
-    documents = {slot: changed, ASKED_ELSE: asked_else, BOTH: replace(asked_else, tokens=both)}
-    here = replace(pairs, corrupted=documents).to(device_of(members.first))
-    rows = batching(members.first, here, batch_documents, len(members)).rows // len(sites)
-    chunks = here.chunks(max(1, min(len(here), rows)))
-    table = torch.cat([members.map(_behind_each(chunk, slot, sites)).cpu() for chunk in chunks], -1)
+    swapped = _swapped(pairs)
+    count = max(FEWEST, ASKED // len(questions.tokens))
+    device, parts = device_of(members.first), []
+    here = next(pairs.chunks(min(len(pairs), count))).to(device)
+    rows = batching(members.first, here, batch_documents, len(members)).short_rows
+    size = max(1, rows // (2 * (len(questions.tokens) + len(swapped.tokens))))
+    for start, chunk in zip(range(0, len(here), size), here.chunks(size), strict=True):
+        ways = [each[start : start + len(chunk)] for each in (questions, swapped)]
+        ways = [Elsewhere(each.tokens.to(device), each.possible.to(device)) for each in ways]
+        parts.append(members.map(_behind_each(chunk, slot, sites, ways)).cpu())
+    table = torch.cat(parts, -1)
+    left_out = table.new_zeros(*table.shape[:-1], len(pairs) - len(here))
     return [
         [Unasked(slot, block, gap > 0, half(share), answered > 0) for block, (gap, share, answered) in enumerate(own)]
-        for own in table.transpose(1, 2)  # [k, blocks, 3, n]
+        for own in torch.cat([table, left_out], -1).transpose(1, 2)  # [k, blocks, 3, n]
     ]
 
 
@@ -56,51 +79,87 @@ def _belongs(pairs: Pairs) -> str | None:
     return next((slot for slot in known if slot != QUERY and not torch.equal(pairs.original.roles[slot], read)), None)
 
 
-def _asked_else(pairs: Pairs) -> Batch | None:
-    """The documents with another question, one that they answer where the task knows how to ask it; of documents that
-    ask several things, none."""
+def _other_questions(pairs: Pairs) -> Elsewhere | None:
+    """The documents with every other question, those that they answer where the task knows how to ask them; of
+    documents that ask several things, none."""
     if pairs.original.scored()[0].shape[1] != 1:
         return None
-    if pairs.task is not None and QUERY in pairs.task.counterfactuals:
-        return pairs.task.counterfactual(QUERY, pairs.original, stream(pairs.data_seed, "proof", ASKED_ELSE))
-    if QUERY not in pairs.corrupted:
+    if pairs.task is None or QUERY not in pairs.task.counterfactuals:
+        if QUERY not in pairs.corrupted:
+            return None
+        tokens = pairs.corrupted[QUERY].tokens
+        return Elsewhere(tokens[None], torch.ones(1, len(tokens), dtype=torch.bool))
+    read, rng = pairs.original.role(QUERY)[:, None], stream(pairs.data_seed, "proof", "other questions")
+    found: list[Batch] = []
+    known = pairs.original.tokens.gather(1, read)  # [n, questions]
+    in_vain = 0
+    for _ in range(DRAWS):
+        drawn = pairs.task.counterfactual(QUERY, pairs.original, rng)
+        asked = drawn.tokens.gather(1, read)
+        new = ~(known == asked).any(1)
+        known, in_vain = torch.cat([known, asked], 1), 0 if bool(new.any()) else in_vain + 1
+        if in_vain > IN_VAIN:
+            break
+        if not in_vain:
+            found.append(replace(drawn, labels={"changed": new.long()}))
+    if not found:
         return None
-    batch = pairs.corrupted[QUERY]
-    return replace(batch, labels={**batch.labels, "changed": torch.ones(len(batch), dtype=torch.int64)})
+    # Each question of a document once, the documents with fewer repeating none: what is not possible is left out.
+    tokens, possible = torch.stack([one.tokens for one in found]), torch.stack([one.labels["changed"] for one in found])
+    order = torch.argsort(possible, dim=0, descending=True, stable=True)[: int(possible.sum(0).max())]
+    return Elsewhere(
+        tokens.gather(0, order[..., None].expand(*order.shape, tokens.shape[-1])), possible.gather(0, order) > 0
+    )
 
 
-def _behind_each(pairs: Pairs, slot: str, sites: Sequence[str]) -> Program:
-    """[3, sites, n]: whether the document counts; how far the answer comes back with what stands at the query, behind
-    each block, of the slot while something else is asked; and whether it is right then."""
-    clean, corrupted = pairs.original.tokens, pairs.corrupted[slot].tokens
-    asked_else, both = pairs.corrupted[ASKED_ELSE], pairs.corrupted[BOTH].tokens
-    possible = asked_else.labels["changed"] > 0
-    read, targets = pairs.reads.positions[:, :1], pairs.reads.targets[:, :1]
-    others = None if slot not in pairs.reads.others else pairs.reads.others[slot][:, :1]
-    count = len(sites)
+def _swapped(pairs: Pairs) -> Elsewhere:
+    """The documents with the key that is asked at another value, where the task knows how."""
+    if pairs.task is None or SWAPPED not in pairs.task.counterfactuals:
+        tokens = pairs.original.tokens
+        return Elsewhere(tokens[None], torch.zeros(1, len(tokens), dtype=torch.bool))
+    swapped = pairs.task.counterfactual(SWAPPED, pairs.original, stream(pairs.data_seed, "proof", SWAPPED))
+    return Elsewhere(swapped.tokens[None], swapped.labels["changed"][None] > 0)
+
+
+def _behind_each(pairs: Pairs, slot: str, sites: Sequence[str], ways: Sequence[Elsewhere]) -> Program:
+    """[3, sites, n]: whether the document counts; how far what is said is moved by what stands at the query, behind
+    each block, of the slot while it is not asked for; and whether that brings the answer back. Of the ways of a kind
+    the one by which most of it stands there is tried."""
+    clean, changed = pairs.original.tokens, pairs.corrupted[slot]
+    corrupted, is_slot = changed.tokens, changed.tokens != clean
+    read, answer = pairs.reads.positions[:, :1], pairs.reads.targets[:, 0]
+    there = torch.cat([each.tokens for each in ways])
+    tokens = torch.stack([there, corrupted.where(is_slot, there)]).flatten(0, 2)
+    possible = torch.cat([each.possible for each in ways])
+    kinds, count, documents = len(ways), len(sites), len(clean)
 
     def program(model: Model | Adapted) -> Tensor:
-        def seen(tokens: Tensor) -> dict[str, Tensor]:
-            with record(model, sites) as found:
-                model(tokens, read)
-            return dict(found)
-
-        with_slot, without = seen(asked_else.tokens), seen(both)
-        at = (read == torch.arange(clean.shape[1], device=clean.device))[..., None]
+        with record(model, sites) as found:
+            model(tokens, read.repeat(len(tokens) // documents, 1))
+        here = torch.arange(documents, device=clean.device)
         taps: dict[str, Tap] = {}
         for number, site in enumerate(sites):
-            of_slot = torch.where(at, with_slot[site] - without[site], torch.zeros_like(with_slot[site]))
-            only = torch.cat([of_slot if i == number else torch.zeros_like(of_slot) for i in range(count)])
-            taps[site] = lambda x, only=only: x + only
-        from_clean, from_corrupted = model(clean, read), model(corrupted, read)
+            at_read = found[site].unflatten(0, (2, -1, documents))[:, :, here, read[:, 0]]  # [2, ways, n, d]
+            stands = (at_read[0] - at_read[1]) * possible[..., None]
+            most = torch.stack([_largest(part) for part in stands.split([len(each.tokens) for each in ways])])
+            only = torch.stack([most if i == number else torch.zeros_like(most) for i in range(count)]).flatten(0, 2)
+            at = (read == torch.arange(clean.shape[1], device=clean.device)).repeat(kinds * count, 1)[..., None]
+            taps[site] = lambda x, at=at, only=only: torch.where(at, x + only[:, None], x)
+        from_clean, from_corrupted = model(clean, read)[:, 0], model(corrupted, read)[:, 0]
         with edit(model, taps):
-            edited = model(corrupted.repeat(count, 1), read.repeat(count, 1)).unflatten(0, (count, -1))
-        compared = counterfactual_or_runner_up(others, from_corrupted, targets)
-        top, bottom, found = (Effects.of(logits, targets, compared) for logits in (from_clean, from_corrupted, edited))
-        high, low = top.logit_difference[:, 0], bottom.logit_difference[:, 0]
-        gap = (top.accuracy[:, 0] > 0) & (bottom.accuracy[:, 0] == 0) & (high > low) & possible
-        size = torch.where(gap, high - low, torch.ones_like(high))
-        share = (found.logit_difference[..., 0] - low) / size
-        return torch.stack([gap.to(high.dtype).expand(count, -1), share, found.accuracy[..., 0].to(high.dtype)])
+            edited = model(corrupted.repeat(kinds * count, 1), read.repeat(kinds * count, 1))[:, 0]
+        edited = edited.unflatten(0, (count, kinds, documents))
+        way = (from_clean - from_corrupted).abs().amax(-1)
+        gap = answer_correct(from_clean, answer) & ~answer_correct(from_corrupted, answer) & (way > 0)
+        gap = gap & possible[: len(ways[0].tokens)].any(0)
+        share = (edited - from_corrupted).abs().amax(-1).amax(1) / torch.where(gap, way, torch.ones_like(way))
+        right = answer_correct(edited.flatten(0, 2), answer.repeat(kinds * count)).unflatten(0, (count, kinds, -1))
+        return torch.stack([gap.to(share.dtype).expand(count, -1), share, right.any(1).to(share.dtype)])
 
     return program
+
+
+def _largest(stands: Tensor) -> Tensor:
+    """[n, d] of [ways, n, d] the largest for each document."""
+    best = stands.square().sum(-1).argmax(0)
+    return torch.take_along_dim(stands, best[None, :, None], 0)[0]

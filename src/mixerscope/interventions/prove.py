@@ -32,6 +32,7 @@ from mixerscope.interventions.members import Members
 from mixerscope.interventions.pairs import Pairs, PairSettings, make_pairs
 from mixerscope.interventions.programs import Program
 from mixerscope.interventions.table import effect_table, facts_of
+from mixerscope.interventions.unmoved import unmoved_by
 from mixerscope.model import Model
 from mixerscope.randomness import stream
 from mixerscope.sites import Tap, edit, record
@@ -131,6 +132,7 @@ def prove_cohort(
         for found, more in zip(tested, _tested(members, pairs, routes, USUAL, batch_documents), strict=True):
             found += more
         followed, unasked = _followed(members, pairs, fresh_documents), unasked_at(members, pairs, batch_documents)
+        unmoved = unmoved_by(members, pairs, batch_documents)
         for name, other in (variants or {}).items():
             reason = _refused(members.first, other)
             right = [torch.empty(0, dtype=torch.bool)] * len(models) if reason else _right(members, other.original)
@@ -141,8 +143,8 @@ def prove_cohort(
                 for found, more in zip(tested, _tested(members, other, routes, name, batch_documents), strict=True):
                     found += more
     return [
-        Proof(tuple(own), tuple(follows), tuple(others), tuple(blocks))
-        for own, follows, others, blocks in zip(tested, followed, sizes, unasked, strict=True)
+        Proof(tuple(own), tuple(follows), tuple(others), tuple(blocks), tuple(stays))
+        for own, follows, others, blocks, stays in zip(tested, followed, sizes, unasked, unmoved, strict=True)
     ]
 
 

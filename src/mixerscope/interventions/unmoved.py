@@ -1,0 +1,95 @@
+"""Which documents are answered whatever stands at a slot: their answer needs no route of it.
+
+A model that finds no match for what is asked says something all the same, and now and then it is right. So an answer
+that survives the corruption of its key may be luck, in a model that reads the key. It is not where other tokens leave
+it, too, and hardly move what is said even in a document where another key matches, so that nothing has to be guessed.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mixerscope.artifacts.effects import half
+from mixerscope.artifacts.proof import Unmoved
+from mixerscope.errors import UserError
+from mixerscope.interventions.adapt import Adapted
+from mixerscope.interventions.asks import SWAPPED
+from mixerscope.interventions.batching import batching, device_of
+from mixerscope.interventions.members import Members
+from mixerscope.interventions.pairs import Pairs
+from mixerscope.interventions.programs import Program
+from mixerscope.model import Model
+from mixerscope.randomness import stream
+from mixerscope.tasks import Batch, Task
+from mixerscope.training.objective import answer_correct
+
+OTHERS = 4
+"""Tokens that are tried at a slot, beside the one that was patched, where the answer did not go with that."""
+
+
+def unmoved_by(members: Members, pairs: Pairs, batch_documents: int) -> list[list[Unmoved]]:
+    """By model, a record for each slot that was patched; none where nobody knows what else may stand there."""
+    if pairs.task is None or pairs.original.scored()[0].shape[1] != 1:
+        return [[] for _ in members.models]
+    found: list[list[Unmoved]] = [[] for _ in members.models]
+    for slot in pairs.patched:
+        rng = stream(pairs.data_seed, "proof", "others", slot)
+        right, stays, moved = _compared(members, pairs.original, pairs.corrupted[slot], batch_documents).unbind(1)
+        right, stays = right > 0, (right > 0) & (stays > 0)
+        usual = torch.stack([of[lost].median() for of, lost in zip(moved, right & ~stays, strict=True)])
+        for _ in range(OTHERS):
+            left = stays.any(0).nonzero()[:, 0]  # few, mostly
+            if not len(left):
+                break
+            documents = pairs.original[left]
+            other = _with_another(pairs.task, documents, slot, rng)
+            _, still, further = _compared(members, documents, other, batch_documents).unbind(1)
+            stays[:, left] &= still > 0
+            twice = _also_elsewhere(pairs.task, documents, slot, rng)
+            if twice is not None:
+                once = _with_another(pairs.task, twice, slot, rng)
+                further = torch.maximum(further, _compared(members, twice, once, batch_documents)[:, 2])
+            moved[:, left] = torch.maximum(moved[:, left], further)
+        for own, answers, share in zip(found, stays, moved / usual[:, None], strict=True):
+            own.append(Unmoved(slot, answers, half(share)))
+    return found
+
+
+def _with_another(task: Task, batch: Batch, slot: str, rng: torch.Generator) -> Batch:
+    """The documents with another token at a slot; one that they do not have, if there are such: a second key of its
+    kind would also change what is known of the first."""
+    try:
+        return task.corrupt(batch, slot, rng, "slot-class", avoid_present=True)
+    except UserError:
+        return task.corrupt(batch, slot, rng, "slot-class")
+
+
+def _also_elsewhere(task: Task, batch: Batch, slot: str, rng: torch.Generator) -> Batch | None:
+    """The documents with the key that is asked at another value, too; none where the task does not know how. There is
+    always something that matches then, so what is said where nothing does has no part in it."""
+    if slot not in task.together[:1] or SWAPPED not in task.counterfactuals:
+        return None
+    exchanged, at = task.counterfactual(SWAPPED, batch, rng), batch.role(slot)[:, None]
+    return replace(exchanged, tokens=exchanged.tokens.scatter(1, at, batch.tokens.gather(1, at)))
+
+
+def _compared(members: Members, batch: Batch, other: Batch, batch_documents: int) -> Tensor:
+    """[k, 3, n]: whether a document is answered rightly, whether the other one has the same answer, and by how much
+    that of its logits differs which differs most."""
+    device = device_of(members.first)
+    size = batching(members.first, batch, batch_documents, len(members)).rows
+    parts = [slice(start, start + size) for start in range(0, len(batch), size)]
+    return torch.cat([members.map(_both(batch[part].to(device), other[part].to(device))).cpu() for part in parts], -1)
+
+
+def _both(batch: Batch, other: Batch) -> Program:
+    (read, answer), tokens = batch.answers(), other.tokens
+
+    def program(model: Model | Adapted) -> Tensor:
+        before, after = (model(each, read[:, None])[:, 0] for each in (batch.tokens, tokens))
+        moved = (after - before).abs().amax(-1)
+        right = [answer_correct(logits, answer).to(moved.dtype) for logits in (before, after)]
+        return torch.stack([*right, moved])
+
+    return program
