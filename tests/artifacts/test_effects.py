@@ -168,6 +168,9 @@ def test_it_comes_back_from_its_bytes_and_the_bytes_are_always_the_same():
     same(again, TABLE)
     assert list(again.rows()) == ROWS
     assert again.to_bytes() == data
+    assert [*again.positions] == [*TABLE.positions]
+    assert "query" in again.positions
+    assert all(at.equal(TABLE.positions[place].to(at.dtype)) for place, at in again.positions.items())
     assert effect_table(measured(), MODEL).to_bytes() == data
 
 

@@ -156,6 +156,7 @@ def _proven() -> dict[str, Any]:
             for f in proof.followed
         ],
         "unasked": [[u.slot, u.block, int(u.gap.sum()), u.share[u.gap].double().mean().item()] for u in proof.unasked],
+        "unmoved": [[u.slot, int(u.stays.sum()), u.moved[u.stays].double().sum().item()] for u in proof.unmoved],
         "variants": [[v.name, v.reason, len(v.right)] for v in proof.variants],
     }
 

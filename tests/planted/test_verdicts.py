@@ -141,6 +141,27 @@ def test_half_here_and_half_there_is_no_mixture_of_documents():
     assert surest(shares, 0.5).tolist() == [-1, -1, 0, 0]
 
 
+def test_equal_shares_are_one_place_only_where_they_stand_at_one_position():
+    shares = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.3], [1.0, 0.2, 0.0]])
+    where = torch.tensor([[4, 4, 4], [4, 5, 5], [4, 6, 6]])
+    assert surest(shares, 0.5, where=where).tolist() == [0, -1, 0]
+    assert surest(shares, 0.5, where=torch.stack([where, where], -1)).tolist() == [0, -1, 0]
+    assert surest(shares, 0.5).tolist() == [0, 0, 0], "of tables that do not know, as before"
+
+
+def test_a_place_that_is_the_query_for_one_pair_alone_does_not_hide_its_route():
+    [planted] = [planted for planted in EVERY if planted.name == "association two steps later, the last pair directly"]
+    found = planted.judge(planted.build(planted.task, 0))["key"]
+    assert set(found.found) == {"direct retrieval (block 1)", "other: offset +3 (block 2)"}
+
+
+def test_answers_that_need_no_key_are_told_with_the_routes():
+    [planted] = [planted for planted in EVERY if planted.name == "induction, the last of 4 pairs by default"]
+    found = planted.judge(planted.build(planted.task, 0))["key"]
+    assert set(found.found) == {"induction (block 1)", "whatever the key is"}
+    assert sum(found.found.values()) == pytest.approx(1)
+
+
 @pytest.mark.parametrize("planted", RETRIEVERS, ids=by_name)
 def test_what_the_query_says_is_used_where_it_stands(planted: Planted):
     """No position but the query's own needs what is asked, so its route never leaves it."""

@@ -32,7 +32,7 @@ def taken_by(
     shares = [torch.minimum(r.sufficient, r.necessary)[r.gap].double() for r in routes]
     holds = torch.stack([r.brings_back(carries) & r.takes_away(carries) for r in routes])
     where = None
-    if all(place in table.positions for path in paths for place in path):
+    if all(path and table.positions.keys() >= set(path) for path in paths):
         at = {place: of[routes[0].gap] for place, of in table.positions.items()}
         where = torch.stack([torch.stack([at[place] for place in path], 1) for path in paths])
         picked = {each.block: each.keeps_out(carries)[routes[0].gap] for each in unasked}

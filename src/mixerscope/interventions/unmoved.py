@@ -21,7 +21,7 @@ from mixerscope.interventions.pairs import Pairs
 from mixerscope.interventions.programs import Program
 from mixerscope.model import Model
 from mixerscope.randomness import stream
-from mixerscope.tasks import Batch, Task
+from mixerscope.tasks import UNSCORED, Batch, Task
 from mixerscope.training.objective import answer_correct
 
 OTHERS = 4
@@ -37,6 +37,8 @@ def unmoved_by(members: Members, pairs: Pairs, batch_documents: int) -> list[lis
         rng = stream(pairs.data_seed, "proof", "others", slot)
         right, stays, moved = _compared(members, pairs.original, pairs.corrupted[slot], batch_documents).unbind(1)
         right, stays = right > 0, (right > 0) & (stays > 0)
+        others = pairs.reads.others[slot][:, 0].cpu() if slot in pairs.reads.others else None
+        has_answer = torch.zeros(len(pairs), dtype=torch.bool) if others is None else others != UNSCORED
         usual = torch.stack([of[lost].median() for of, lost in zip(moved, right & ~stays, strict=True)])
         for _ in range(OTHERS):
             left = stays.any(0).nonzero()[:, 0]  # few, mostly
@@ -46,7 +48,10 @@ def unmoved_by(members: Members, pairs: Pairs, batch_documents: int) -> list[lis
             other = _with_another(pairs.task, documents, slot, rng)
             _, still, further = _compared(members, documents, other, batch_documents).unbind(1)
             stays[:, left] &= still > 0
+            # A document that has no answer any more says nothing, unless there is another match.
             twice = _also_elsewhere(pairs.task, documents, slot, rng)
+            matched = torch.zeros_like(left) if twice is None else twice.labels["changed"]
+            stays[:, left] &= has_answer[left] | (matched > 0)
             if twice is not None:
                 once = _with_another(pairs.task, twice, slot, rng)
                 further = torch.maximum(further, _compared(members, twice, once, batch_documents)[:, 2])

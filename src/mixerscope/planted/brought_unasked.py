@@ -118,7 +118,7 @@ ENTRIES = (
         lambda task, seed: gathered_in_code(task, seed, apart=True),
         "contradicted",
         in_blocks("key query query", "value query query", (0, "attention", "key", "query")),
-        task=AR(num_pairs=3, num_keys=4, num_values=4),
+        task=AR(num_pairs=2, num_keys=4, num_values=4),
     ),
     one_route(
         "induction of all pairs at once in a code of the question, picked later",
@@ -137,7 +137,7 @@ ENTRIES = (
         with_neighbour,
         "contradicted",
         in_blocks("key query query", "value query query", (0, "NeighbourRecall", "key", "query")),
-        task=AR(num_pairs=16, num_keys=18, num_values=18),
+        task=AR(num_pairs=12, num_keys=14, num_values=14),
     ),
     nameless(
         "all pairs of the asked key's bucket brought, picked later",
