@@ -169,7 +169,8 @@ def carry_out(
     drawn = following(plan) if following and not executor.own_lines else nullcontext(Lines())
 
     def pack_what_is_finished() -> None:  # whoever ends this call may take the machine away
-        _pack(call, finished_runs(plan.sound, call.out))
+        if call.pack is not None:
+            _pack(call, finished_runs(plan.sound, call.out))
 
     try:
         with heeded(pack_what_is_finished), drawn as listener:
