@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -112,32 +112,43 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 WATCH = """
-import os, subprocess, sys
+import os, subprocess, sys, time
+began = time.monotonic()
 process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
 _, code, used = os.wait4(process.pid, 0)
-print(code, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+print(code, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, time.monotonic() - began)
 """
 """What starts a command and says what it took: a small process, as a child's peak is at least what its parent has."""
 
 
-def timed(words: Sequence[str], times: int = TIMES) -> tuple[float, float]:
-    """Seconds of the CPU, and the most MiB, of a command that must succeed: the median of some calls."""
-    taken: list[tuple[float, float]] = []
+class Took(NamedTuple):
+    """What a command took: the median of some calls, but for memory, of which it is the most."""
+
+    seconds: float
+    """Of the CPU, all threads together."""
+    mib: float
+    wall: float
+    """Seconds that went by, which says something where nothing else runs."""
+
+
+def timed(words: Sequence[str], times: int = TIMES) -> Took:
+    """What a command took that must succeed."""
+    taken: list[Took] = []
     for _ in range(times):
         command = [sys.executable, "-c", WATCH, sys.executable, "-m", "mixerscope", *words]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        code, seconds, size = map(float, done.stdout.split())
+        code, *took = map(float, done.stdout.split())
         if code:
             raise SystemExit(f"`mixerscope {' '.join(words)}` ended with {code:.0f}: {done.stderr}")
-        taken.append((seconds, size))
-    return median(seconds for seconds, _ in taken), max(size for _, size in taken)
+        taken.append(Took(*took))
+    return Took(median(t.seconds for t in taken), max(t.mib for t in taken), median(t.wall for t in taken))
 
 
 def measure(root: Path, sweep: Path, runs: int) -> dict[str, Any]:
-    status, _ = timed(["status", str(root)])
-    first, _ = timed(["ls", "runs", "--out", str(root)], times=1)
-    listed, _ = timed(["ls", "runs", "--out", str(root)])
-    skipped, size = timed(["sweep", str(sweep), "--out", str(root)])
+    status = timed(["status", str(root)]).seconds
+    first = timed(["ls", "runs", "--out", str(root)], times=1).seconds
+    listed = timed(["ls", "runs", "--out", str(root)]).seconds
+    skipped, size, _ = timed(["sweep", str(sweep), "--out", str(root)])
     return {
         "runs": runs,
         "status_seconds": round(status, 2),
@@ -156,10 +167,16 @@ def measure_collect(root: Path, cells: int, stages: dict[str, Any] | None = None
     each = len(collect(root, ["effects"])) // 10
     shutil.rmtree(root)
     made = make_runs(sweep_of(cells // each + 10, stages), root)
-    seconds, size = timed(["collect", str(root), "--out", str(out)])
+    took = timed(["collect", str(root), "--out", str(out)])
     count = pl.scan_parquet(out).filter(pl.col("table") == "effects").select(pl.len()).collect().item()
     shutil.rmtree(root)
-    return {"cells": count, "cells_in_runs": made, "collect_seconds": round(seconds, 2), "collect_mib": round(size)}
+    return {
+        "cells": count,
+        "cells_in_runs": made,
+        "collect_seconds": round(took.seconds, 2),
+        "collect_wall_seconds": round(took.wall, 2),
+        "collect_mib": round(took.mib),
+    }
 
 
 def main() -> int:
