@@ -9,6 +9,9 @@ TASK = {"name": "ar", "num_pairs": 4, "num_keys": 8, "num_values": 8, "num_queri
 SETTINGS = {"attention": (64, 1e-3), "based": (32, 5e-3), "mamba": (32, 1e-2)}
 ACCURACY = 0.95
 """What each model must reach on fresh documents."""
+ENOUGH = 0.99
+"""Where training stops. It was 0.98, until a Mamba that stops there was found to bring, in a twelfth of its documents,
+what is not asked, and lost its name; fifty steps later it does not."""
 
 
 def demo_specs() -> list[RunSpec]:
@@ -24,7 +27,7 @@ def demo_specs() -> list[RunSpec]:
                     "documents": STEPS * BATCH,  # every batch is fresh
                     "lr": rate,
                     "eval_every": 50,
-                    "stop_at_accuracy": 0.98,
+                    "stop_at_accuracy": ENOUGH,
                 },
                 "stages": {"patch": {"avoid_present": True}, "prove": {}, "judge": {}, "patterns": {}},
             }
