@@ -73,7 +73,7 @@ def test_the_demo_compares_three_architectures_on_one_task():
     assert len({digest(spec.task.model_dump()) for spec in specs}) == 1
     for spec in specs:
         assert spec.model.layers == 2
-        assert spec.train.stop_at_accuracy == 0.98
+        assert spec.train.stop_at_accuracy == experiment.ENOUGH
         assert spec.stages["patch"].avoid_present
 
 
