@@ -139,7 +139,7 @@ EVERY_STATE: tuple[PlantedState, ...] = (
     PlantedState(
         "recurrence in a turning frame beside inputs",
         "carried",
-        "places in a frame, of either sign, are the state; larger numbers beside them say the last inputs, unread",
+        "places in a frame, of either sign, are the state; beside them lie the last inputs, unread",
         (Framed,),
     ),
     PlantedState(

@@ -81,21 +81,21 @@ class Lagging(_Memory):
         return self.moves[before, inputs], self._coded(before, inputs)
 
 
-class Framed(Tracker):
-    """Holds the state as a place in a frame whose sign turns with the states it went through, beside larger numbers
-    that say the last inputs and that nobody reads: the mean of what is held is the same in every state, and what is
-    nearest are documents with the same last inputs. Gradients pass through it."""
+class Framed(_Memory):
+    """Holds the state as a place in a frame whose sign turns with the states it went through, beside the last inputs,
+    which nobody reads: the mean of what is held is the same in every state, and what is nearest are documents with the
+    same last inputs. Gradients pass through it."""
 
-    LAST, LARGE = 3, 1.0
+    LAST = 3
 
-    def state_size(self, length: int) -> int:
-        return len(self.codes) + self.LAST * (self.inputs + 1)
+    def placed(self, task: StateTask, level: int, top: bool) -> None:
+        self.size = len(self.codes) + self.LAST * (self.inputs + 1)
 
-    def initial_state(self, x: Tensor) -> State:
-        start = torch.full_like(x[:, 0], self.start).long()
-        none = torch.full((len(x), self.LAST), self.inputs, device=x.device)
-        seen = self.LARGE * F.one_hot(none, self.inputs + 1).flatten(1)
-        return (torch.cat([F.one_hot(start, len(self.codes)), seen], 1).to(x),)
+    def begin(self, like: Tensor) -> Tensor:
+        start = torch.full_like(like[:, 0], self.start).long()
+        none = torch.full((len(like), self.LAST), self.inputs, device=like.device)
+        seen = F.one_hot(none, self.inputs + 1).flatten(1)
+        return torch.cat([F.one_hot(start, len(self.codes)), seen], 1).to(like)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         inputs, count = self.read(x), len(self.codes)
@@ -103,16 +103,9 @@ class Framed(Tracker):
         framed = torch.zeros_like(framed).scatter_add(1, self.moves[:, inputs].mT, framed)
         weights = framed.square() / framed.square().sum(1, keepdim=True).clamp(min=1e-6)
         turned = 1 - 2 * ((weights.argmax(1) % 2 == 1) & (inputs < self.inputs)).to(x)
-        new = self.LARGE * F.one_hot(inputs, self.inputs + 1).to(x)
+        new = F.one_hot(inputs, self.inputs + 1).to(x)
         held = torch.cat([framed * turned[:, None], new, seen[:, : -new.shape[1]]], 1)
         return weights @ self.said, (held,)
-
-    def forward(self, x: Tensor) -> Tensor:
-        state, outputs = self.initial_state(x[:, 0]), list[Tensor]()
-        for position in range(x.shape[1]):
-            y, state = self.step(x[:, position], state)
-            outputs.append(y)
-        return torch.stack(outputs, 1)
 
 
 class ListKeeper(_Memory):
