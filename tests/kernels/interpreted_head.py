@@ -44,6 +44,8 @@ def compare(grad, x, table, targets, *, sums, gradients, exact=True):
         (2, 32, 140, 16),
         (2, 5, 26, 33),  # rows, tokens and columns are padded
         (1, 75, 70, 20),  # more rows than a program holds
+        (2, 75, 150, 20),  # and a table too large for each block of them to have a gradient of its own
+        (1, 2100, 3, 4),  # more than are combined in one go
         (1, 20, 40, 130),  # tiles of fewer tokens
         (1, 3, 32 * 83 + 4, 16),  # parts of several tiles, and a last one that is not full
         (3, 1, 1, 1),

@@ -20,7 +20,11 @@ TILE = 4096
 """Numbers of the table that are multiplied with at a time, as 16 or 32 tokens: the backward pass holds several copies
 of them in shared memory and in registers, and two programs should fit beside each other, one loading, one computing."""
 MOST_ROWS = 32
-"""That a program holds; more are several programs forward, and one launch after the other backward."""
+"""That a program holds; more are several programs forward, and backward too where the vocabulary is small."""
+SMALL = 128
+"""Tokens of a vocabulary whose gradient each block of rows may write out for itself: four times as much as of x. For
+larger ones blocks are one launch after the other, each adding to the table's gradient, which for a state that is asked
+for at 1,500 places would be fifty launches of a few programs each."""
 MOST_PARTS, MOST_PARTS_IF_WIDE = 80, 37
 """Of the vocabulary: enough to fill a GPU with a few models, and few enough for gradients of x from each. If a model is
 wider than `WIDE`, a program takes up so much of a GPU that more of them would only queue."""
@@ -41,9 +45,10 @@ def forward(x: Tensor, table: Tensor, targets: Tensor, unscored: int, exact: boo
         x, table, targets, sums, picked, rows, targets.stride(0), UNSCORED=unscored,
         **_sizes(x, table, exact), ROWS=block,
     )  # fmt: skip
+    at_once = min(triton.next_power_of_2(rows), max(block, TILE // triton.next_power_of_2(parts)))
     _combine[(models,)](
         sums, picked, targets, loss, total, models, rows, parts, targets.stride(0), UNSCORED=unscored,
-        ROWS=block, BLOCKS=triton.cdiv(rows, block), PARTS=triton.next_power_of_2(parts), num_warps=4,
+        ROWS=at_once, BLOCKS=triton.cdiv(rows, at_once), PARTS=triton.next_power_of_2(parts), num_warps=4,
     )  # fmt: skip
     return loss, total
 
@@ -56,15 +61,18 @@ def backward(
     table, targets = whole_rows(table), whole_rows(targets)
     (models, rows, _), parts = x.shape, _parts(table)[0]
     of_x = x.new_empty(parts, *x.shape, dtype=torch.float32)
-    # Several launches add to it, and should not round it each time.
-    of_table = x.new_empty(table.shape, dtype=torch.float32 if rows > MOST_ROWS else table.dtype)
-    for start in range(0, rows, MOST_ROWS):
-        _head_backward[(parts, models)](
+    block = _padded(min(rows, MOST_ROWS))
+    blocks = triton.cdiv(rows, block)
+    side_by_side = blocks if table.shape[1] <= SMALL else 1
+    # What is added up later should not be rounded before.
+    wide = torch.float32 if blocks > 1 else table.dtype
+    of_table = x.new_empty(side_by_side, *table.shape, dtype=wide)
+    for start in range(0, rows, side_by_side * block):
+        _head_backward[(parts, models, side_by_side)](
             grad, x, table, targets, total, of_x, of_table, start, rows, models, targets.stride(0), UNSCORED=unscored,
-            **_sizes(x, table, exact), ROWS=_padded(min(rows, MOST_ROWS)), ALL=triton.next_power_of_2(rows),
-            ADD=start > 0,
+            **_sizes(x, table, exact), ROWS=block, ALL=triton.next_power_of_2(rows), ADD=start > 0,
         )  # fmt: skip
-    return of_x.sum(0).to(x.dtype), of_table.to(table.dtype)
+    return of_x.sum(0).to(x.dtype), (of_table[0] if side_by_side == 1 else of_table.sum(0)).to(table.dtype)
 
 
 def _padded(size: int) -> int:
@@ -164,8 +172,8 @@ def _head_backward(
     UNSCORED: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
     ALL: tl.constexpr, TOKENS: tl.constexpr, TILES: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    part, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    row = start + tl.arange(0, ROWS)
+    part, model, block = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    row = start + block * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, PADDED)
     real_row, real_column = row < rows, column < WIDTH
     inside = real_row[:, None] & real_column[None, :]
@@ -189,7 +197,7 @@ def _head_backward(
         of_logits *= scale[:, None]
         of_table = tl.dot(tl.trans(of_logits), x, input_precision=PRECISION)
         of_x = tl.dot(of_logits, weights, of_x, input_precision=PRECISION)
-        out = of_table_at + model * vocabulary * WIDTH + token[:, None] * WIDTH + column[None, :]
+        out = of_table_at + (block * models + model) * vocabulary * WIDTH + token[:, None] * WIDTH + column[None, :]
         if ADD:
             of_table += tl.load(out, real, 0.0)
         tl.store(out, of_table.to(of_table_at.dtype.element_ty), real)
