@@ -75,18 +75,18 @@ def main() -> None:
         grad, tensors = scan_inputs(width)
         exact = doubled(tensors)
         for stride in asked.strides:
-            _, exact_kept = y_and_kept = plain_scan(*exact, stride, True)
-            wanted = (*y_and_kept, *plain_scan_backward(grad.double(), *exact, exact_kept, stride))
-            plain_kept = plain_scan(*tensors, stride, True)[1]
-            plain_forward = microseconds(lambda: plain_scan(*tensors, stride, True))  # noqa: B023
-            plain_backward = microseconds(lambda: plain_scan_backward(grad, *tensors, plain_kept, stride))  # noqa: B023
+            _, exact_kept = y_and_kept = plain_scan(*exact, stride, True, False)
+            wanted = (*y_and_kept, *plain_scan_backward(grad.double(), *exact, exact_kept, stride, False))
+            plain_kept = plain_scan(*tensors, stride, True, False)[1]
+            plain_forward = microseconds(lambda: plain_scan(*tensors, stride, True, False))  # noqa: B023
+            plain_backward = microseconds(lambda: plain_scan_backward(grad, *tensors, plain_kept, stride, False))  # noqa: B023
             for channels in asked.channels:
                 kernel.CHANNELS = channels
-                y, kept = kernel.forward(*tensors, stride, True)
-                found = (y, kept, *kernel.backward(grad, *tensors, kept, stride))
+                y, kept = kernel.forward(*tensors, stride, True, False)
+                found = (y, kept, *kernel.backward(grad, *tensors, kept, stride, False))
                 worst = max(error(a, b) for a, b in zip(found, wanted, strict=True))
-                forward = microseconds(lambda: kernel.forward(*tensors, stride, True))  # noqa: B023
-                backward = microseconds(lambda: kernel.backward(grad, *tensors, kept, stride))  # noqa: B023
+                forward = microseconds(lambda: kernel.forward(*tensors, stride, True, False))  # noqa: B023
+                backward = microseconds(lambda: kernel.backward(grad, *tensors, kept, stride, False))  # noqa: B023
                 print(
                     f"{width:5} {channels:8} {stride:6} | {forward:10.1f} ({plain_forward:5.0f}) "
                     f"| {backward:11.1f} ({plain_backward:5.0f}) | {worst:.1e}"

@@ -29,12 +29,14 @@ def cells(rng, shape, parts):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_lstm(rng, shape):
     inputs, recurrent = cells(rng, shape, 4)
-    gates, states, kept = assert_agree(recurrent_cells.lstm, lstm_cells.plain_lstm, (inputs, recurrent, True), 1e-6)
-    without = recurrent_cells.lstm(inputs, recurrent, False)
+    gates, states, kept = assert_agree(
+        recurrent_cells.lstm, lstm_cells.plain_lstm, (inputs, recurrent, True, True), 1e-6
+    )
+    without = recurrent_cells.lstm(inputs, recurrent, False, True)
     assert torch.equal(without[0], gates)
     assert without[2].numel() == 0
     by_gates, by_cells = (torch.randn(*shape, generator=rng) for _ in range(2))
-    backward = (by_gates, by_cells, recurrent, gates, states, kept)
+    backward = (by_gates, by_cells, recurrent, gates, states, kept, True)
     assert_agree(recurrent_cells.lstm_backward, lstm_cells.plain_lstm_backward, backward, 2e-6)
 
 
@@ -44,24 +46,26 @@ def test_gru(rng, shape, reset_after):
     inputs, recurrent = cells(rng, shape, 3)
     width = shape[-1]
     weights = apart(recurrent[:, : 2 * width]), apart(recurrent[:, 2 * width :])
-    forward = (inputs, *weights, reset_after, True)
+    forward = (inputs, *weights, reset_after, True, True)
     states, kept = assert_agree(recurrent_cells.gru, gru_cells.plain_gru, forward, 1e-6)
-    assert torch.equal(recurrent_cells.gru(inputs, *weights, reset_after, False)[0], states)
-    backward = (torch.randn(*shape, generator=rng), *weights, states, kept, reset_after)
+    assert torch.equal(recurrent_cells.gru(inputs, *weights, reset_after, False, True)[0], states)
+    backward = (torch.randn(*shape, generator=rng), *weights, states, kept, reset_after, True)
     assert_agree(recurrent_cells.gru_backward, gru_cells.plain_gru_backward, backward, 2e-6)
 
 
 def test_half_precision_is_computed_in_float32(rng):
     inputs, recurrent = (x.bfloat16() for x in cells(rng, (1, 2, 6, 8), 4))
-    gates, states, kept = assert_agree(recurrent_cells.lstm, lstm_cells.plain_lstm, (inputs, recurrent, True), 1e-2)
+    gates, states, kept = assert_agree(
+        recurrent_cells.lstm, lstm_cells.plain_lstm, (inputs, recurrent, True, False), 1e-2
+    )
     assert (gates.dtype, kept.dtype) == (torch.bfloat16, torch.float32)
-    grads = recurrent_cells.lstm_backward(gates, states, recurrent, gates, states, kept)
+    grads = recurrent_cells.lstm_backward(gates, states, recurrent, gates, states, kept, False)
     assert all(grad.dtype == torch.bfloat16 for grad in grads)
 
 
 def test_states_that_do_not_fit_are_refused(rng):
     with pytest.raises(ValueError, match="more than 128 do not fit"):
-        recurrent_cells.lstm(*cells(rng, (1, 1, 1, 129), 4), True)
+        recurrent_cells.lstm(*cells(rng, (1, 1, 1, 129), 4), True, True)
 
 
 def test_operators_run_their_kernels(rng):

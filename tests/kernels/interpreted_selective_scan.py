@@ -38,19 +38,20 @@ def error(found, expected):
         (1, 1, 3, 16, 16, 5),  # nothing is kept
     ],
 )
-def test_kernels_agree_with_the_plain_body(models, documents, length, channels, states, stride):
+@pytest.mark.parametrize("signed", [False, True])
+def test_kernels_agree_with_the_plain_body(models, documents, length, channels, states, stride, signed):
     grad, tensors = inputs(models, documents, length, channels, states)
     exact = [x.double() for x in tensors]
-    y, kept = forward(*tensors, stride, True)
-    expected_y, expected_kept = ops.plain_scan(*exact, stride, True)
+    y, kept = forward(*tensors, stride, True, signed)
+    expected_y, expected_kept = ops.plain_scan(*exact, stride, True, signed)
     assert error(y, expected_y) < 1e-6
     assert kept.shape == expected_kept.shape == (length // stride, models, documents, channels, states)
     assert error(kept, expected_kept) < 1e-6
-    without, nothing = forward(*tensors, stride, False)
+    without, nothing = forward(*tensors, stride, False, signed)
     assert torch.equal(without, y)
     assert len(nothing) == 0
-    grads = backward(grad, *tensors, kept, stride)
-    expected = ops.plain_scan_backward(grad.double(), *exact, expected_kept, stride)
+    grads = backward(grad, *tensors, kept, stride, signed)
+    expected = ops.plain_scan_backward(grad.double(), *exact, expected_kept, stride, signed)
     for name, found, wanted in zip(("u", "dt", "a", "b", "c"), grads, expected, strict=True):
         assert error(found, wanted) < 1e-6, name
         assert found.shape == wanted.shape
@@ -59,12 +60,12 @@ def test_kernels_agree_with_the_plain_body(models, documents, length, channels, 
 def test_bfloat16_is_computed_in_float32():
     grad, tensors = inputs(1, 2, 6, 16, 4, torch.bfloat16)
     exact = [x.double() for x in tensors]
-    y, kept = forward(*tensors, 5, True)
+    y, kept = forward(*tensors, 5, True, False)
     assert (y.dtype, kept.dtype) == (torch.bfloat16, torch.float32)
-    expected_y, expected_kept = ops.plain_scan(*exact, 5, True)
+    expected_y, expected_kept = ops.plain_scan(*exact, 5, True, False)
     assert error(kept, expected_kept) < 1e-6
-    grads = backward(grad, *tensors, kept, 5)
-    expected = ops.plain_scan_backward(grad.double(), *exact, expected_kept, 5)
+    grads = backward(grad, *tensors, kept, 5, False)
+    expected = ops.plain_scan_backward(grad.double(), *exact, expected_kept, 5, False)
     for found, wanted in zip((y, *grads), (expected_y, *expected), strict=True):
         assert found.dtype == torch.bfloat16
         assert error(found, wanted) < 1e-2
@@ -99,11 +100,11 @@ def test_the_compiler_is_told_the_right_shapes(gradients):
     _, tensors = inputs(1, 2, 6, 8, 4)
     with torch.set_grad_enabled(gradients):
         tensors = [x.requires_grad_(gradients) for x in tensors]
-        torch.library.opcheck(ops._scan, (*tensors, gradients), test_utils=("test_schema", "test_faketensor"))
+        torch.library.opcheck(ops._scan, (*tensors, gradients, False), test_utils=("test_schema", "test_faketensor"))
 
 
 def test_the_compiler_is_told_the_right_shapes_backward():
     grad, tensors = inputs(1, 2, 6, 8, 4)
-    kept = ops.plain_scan(*tensors, 1, True)[1]
+    kept = ops.plain_scan(*tensors, 1, True, True)[1]
     utils = ("test_schema", "test_faketensor")
-    torch.library.opcheck(ops._scan_backward, (grad, *tensors, kept), test_utils=utils)
+    torch.library.opcheck(ops._scan_backward, (grad, *tensors, kept, True), test_utils=utils)

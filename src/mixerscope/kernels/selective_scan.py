@@ -23,7 +23,9 @@ CELLS_PER_WARP = 512
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
-def forward(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, stride: int, keep: bool) -> tuple[Tensor, Tensor]:
+def forward(
+    u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, stride: int, keep: bool, signed: bool
+) -> tuple[Tensor, Tensor]:
     """y [m, b, t, e] and, if they are to be kept, the states after every `stride` positions, in float32."""
     u, dt, a, b, c = (tensor.contiguous() for tensor in (u, dt, a, b, c))
     (models, documents, length, channels), states = u.shape, a.shape[-1]
@@ -32,14 +34,14 @@ def forward(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, stride: int,
     kept = u.new_empty(kept_states, models, documents, channels, states, dtype=torch.float32)
     _scan_forward[_grid(u)](
         u, dt, a, b, c, y, kept, documents, models * documents, channels,
-        LENGTH=length, STRIDE=stride, KEEP=keep, STATES=states,
+        LENGTH=length, STRIDE=stride, KEEP=keep, SIGNED=signed, STATES=states,
         CHANNELS=CHANNELS, PADDED=_padded(states), num_warps=_warps(states),
     )  # fmt: skip
     return y, kept
 
 
 def backward(
-    grad: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor, stride: int
+    grad: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor, stride: int, signed: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of u, dt, a, b and c."""
     grad, u, dt, a, b, c, kept = (tensor.contiguous() for tensor in (grad, u, dt, a, b, c, kept))
@@ -51,7 +53,7 @@ def backward(
     _scan_backward[_grid(u)](
         grad, u, dt, a, b, c, kept, grad_u, grad_dt, of_a, of_b, of_c,
         documents, models * documents, channels,
-        LENGTH=length, STRIDE=stride, STATES=states,
+        LENGTH=length, STRIDE=stride, SIGNED=signed, STATES=states,
         CHANNELS=CHANNELS, PADDED=_padded(states), num_warps=_warps(states),
     )  # fmt: skip
     return grad_u, grad_dt, of_a.sum(1).to(a.dtype), of_b.sum(0).to(b.dtype), of_c.sum(0).to(c.dtype)
@@ -75,9 +77,16 @@ def _warps(states: int) -> int:
 
 
 @triton.jit
+def _transition(dt, a, SIGNED: tl.constexpr):
+    """What a position leaves of the state before it, [channels, n]. Past the end dt is zero, and all is left."""
+    decay = tl.exp2(dt[:, None] * a)
+    return 2 * decay - 1 if SIGNED else decay
+
+
+@triton.jit
 def _scan_forward(
     u_at, dt_at, a_at, b_at, c_at, y_at, kept_at, documents, all_documents, channels,
-    LENGTH: tl.constexpr, STRIDE: tl.constexpr, KEEP: tl.constexpr, STATES: tl.constexpr,
+    LENGTH: tl.constexpr, STRIDE: tl.constexpr, KEEP: tl.constexpr, SIGNED: tl.constexpr, STATES: tl.constexpr,
     CHANNELS: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
     document = tl.program_id(0).to(tl.int64)  # of all models, one after the other
@@ -102,7 +111,7 @@ def _scan_forward(
             bs += (tl.load(b_at + row * STATES + n, here_n, 0.0).to(tl.float32),)
             cs += (tl.load(c_at + row * STATES + n, here_n, 0.0).to(tl.float32),)
         for i in tl.static_range(STRIDE):
-            state = tl.exp2(dts[i][:, None] * a) * state + xs[i][:, None] * bs[i][None, :]
+            state = _transition(dts[i], a, SIGNED) * state + xs[i][:, None] * bs[i][None, :]
             row = document * LENGTH + start + i
             here_e = real_e & (tl.full((1,), start + i, tl.int32) < LENGTH)
             tl.store(y_at + row * channels + e, tl.sum(state * cs[i][None, :], 1), here_e)
@@ -115,7 +124,8 @@ def _scan_forward(
 def _scan_backward(
     grad_at, u_at, dt_at, a_at, b_at, c_at, kept_at, grad_u_at, grad_dt_at, of_a_at, of_b_at, of_c_at,
     documents, all_documents, channels,
-    LENGTH: tl.constexpr, STRIDE: tl.constexpr, STATES: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr,
+    LENGTH: tl.constexpr, STRIDE: tl.constexpr, SIGNED: tl.constexpr, STATES: tl.constexpr,
+    CHANNELS: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
     document = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1).to(tl.int64)
@@ -147,7 +157,7 @@ def _scan_backward(
         states = (tl.load(before, real & (tl.full((1, 1), start, tl.int32) > 0), 0.0),)
         decays = ()
         for i in tl.static_range(STRIDE):
-            decays += (tl.exp2(dts[i][:, None] * a),)
+            decays += (_transition(dts[i], a, SIGNED),)
             states += (decays[i] * states[i] + (dts[i] * us[i])[:, None] * bs[i][None, :],)
         for i in tl.static_range(STRIDE - 1, -1, -1):
             row = document * LENGTH + start + i
@@ -158,8 +168,8 @@ def _scan_backward(
             tl.store(of_c_at + part + n, tl.sum(grads[i][:, None] * states[i + 1], 0), here_n)
             tl.store(of_b_at + part + n, tl.sum((dts[i] * us[i])[:, None] * g, 0), here_n)
             of_x = tl.sum(g * bs[i][None, :], 1)
+            of_exponent = g * (decays[i] + 1 if SIGNED else decays[i]) * states[i]
             g *= decays[i]
-            of_exponent = g * states[i]
             of_a += of_exponent * dts[i][:, None]
             tl.store(grad_u_at + row * channels + e, dts[i] * of_x, here_e)
             of_dt = us[i] * of_x + tl.sum(of_exponent * a, 1) * (1 / LOG2_E)

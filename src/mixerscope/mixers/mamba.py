@@ -10,7 +10,6 @@ from mixerscope.mixers.base import InitRule, Mixer, Mover, State, require_at_lea
 from mixerscope.mixers.initialisation import fan_in_uniform, step_size_bias
 from mixerscope.mixers.ops.selective_scan import selective_scan, selective_scan_at
 from mixerscope.mixers.ops.short_conv import ShortConv
-from mixerscope.mixers.ops.signed_scan import signed_scan
 from mixerscope.sites import Site
 
 
@@ -78,8 +77,7 @@ class Mamba(Mixer):
             u = self.conv_out(self.conv(self.conv_in(u)))
         u = self.act_out(F.silu(u))
         dt, b, c = self._read(u)
-        scan = signed_scan if self.signed else selective_scan
-        y = scan(u, self.dt(dt), -self.a_log.exp(), self.b(b), self.c(c)) + self.skip * u
+        y = selective_scan(u, self.dt(dt), -self.a_log.exp(), self.b(b), self.c(c), self.signed) + self.skip * u
         return self.out_proj(self.scan_out(y) * F.silu(self.gate(z)))
 
     def forward_at(self, x: Tensor, at: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mixerscope.kernels import body, few_documents
+from mixerscope.kernels.precision import exact_products, tolerance_of
 from mixerscope.mixers.ops.operator import stacked_operator
 from mixerscope.mixers.ops.slopes import through_sigmoid, through_tanh
 
@@ -32,8 +33,11 @@ def gru_step(inputs: Tensor, gates: Tensor, candidate: Tensor, hidden: Tensor, *
     return z * hidden + (1 - z) * (n + recalled).tanh()
 
 
-def plain_gru(inputs: Tensor, gates: Tensor, candidate: Tensor, reset_after: bool, keep: bool) -> tuple[Tensor, Tensor]:
-    """Hidden states and, if they are to be kept, the three parts; float32 at least inside."""
+def plain_gru(
+    inputs: Tensor, gates: Tensor, candidate: Tensor, reset_after: bool, keep: bool, exact: bool
+) -> tuple[Tensor, Tensor]:
+    """Hidden states and, if they are to be kept, the three parts; float32 at least inside. `exact` is for the kernel's
+    products; those here are as torch is told."""
     kind = torch.promote_types(inputs.dtype, torch.float32)
     x, of_gates, of_candidate = inputs.to(kind), gates.to(kind).mT, candidate.to(kind).mT
     models, documents, length, _, width = inputs.shape
@@ -55,7 +59,7 @@ def plain_gru(inputs: Tensor, gates: Tensor, candidate: Tensor, reset_after: boo
 
 
 def plain_gru_backward(
-    by_states: Tensor, gates: Tensor, candidate: Tensor, states: Tensor, kept: Tensor, reset_after: bool
+    by_states: Tensor, gates: Tensor, candidate: Tensor, states: Tensor, kept: Tensor, reset_after: bool, exact: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of inputs, gates and candidate."""
     kind, (r, z, n) = kept.dtype, kept.unbind(3)
@@ -97,16 +101,16 @@ def _kept_shape(inputs: Tensor, keep: bool) -> tuple[int, ...]:
 
 
 def _forward(inputs: Tensor, gates: Tensor, candidate: Tensor, reset_after: bool, keep: bool) -> tuple[Tensor, Tensor]:
-    everything = inputs, gates, candidate, reset_after, keep
-    sample = *few_documents(inputs), gates, candidate, reset_after, keep
-    return body("gru", everything, plain_gru, sample=sample)(*everything)
+    everything = inputs, gates, candidate, reset_after, keep, exact_products()
+    sample = *few_documents(inputs), *everything[1:]
+    return body("gru", everything, plain_gru, tolerance=tolerance_of(inputs.dtype), sample=sample)(*everything)
 
 
 def _backward(
     by_states: Tensor, gates: Tensor, candidate: Tensor, states: Tensor, kept: Tensor, reset_after: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    inputs = by_states, gates, candidate, states, kept, reset_after
-    return body("gru_backward", inputs, plain_gru_backward)(*inputs)
+    inputs = by_states, gates, candidate, states, kept, reset_after, exact_products()
+    return body("gru_backward", inputs, plain_gru_backward, tolerance=tolerance_of(states.dtype))(*inputs)
 
 
 def _empty(inputs: Tensor, gates: Tensor, candidate: Tensor, reset_after: bool, keep: bool) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mixerscope.kernels import body, few_documents
+from mixerscope.kernels.precision import exact_products, tolerance_of
 from mixerscope.mixers.ops.operator import stacked_operator
 from mixerscope.mixers.ops.slopes import through_sigmoid, through_tanh
 
@@ -27,8 +28,9 @@ def lstm_step(inputs: Tensor, recurrent: Tensor, hidden: Tensor, cell: Tensor) -
     return o.sigmoid(), f.sigmoid() * cell + i.sigmoid() * g.tanh()
 
 
-def plain_lstm(inputs: Tensor, recurrent: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Output gates, cells and, if they are to be kept, the other three parts; float32 at least inside."""
+def plain_lstm(inputs: Tensor, recurrent: Tensor, keep: bool, exact: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Output gates, cells and, if they are to be kept, the other three parts; float32 at least inside. `exact` is for
+    the kernel's products; those here are as torch is told."""
     kind = torch.promote_types(inputs.dtype, torch.float32)
     x, weight = inputs.to(kind).flatten(3), recurrent.to(kind).mT
     models, documents, length, _, width = inputs.shape
@@ -48,7 +50,7 @@ def plain_lstm(inputs: Tensor, recurrent: Tensor, keep: bool) -> tuple[Tensor, T
 
 
 def plain_lstm_backward(
-    by_gates: Tensor, by_cells: Tensor, recurrent: Tensor, gates: Tensor, cells: Tensor, kept: Tensor
+    by_gates: Tensor, by_cells: Tensor, recurrent: Tensor, gates: Tensor, cells: Tensor, kept: Tensor, exact: bool
 ) -> tuple[Tensor, Tensor]:
     """The gradients of inputs and recurrent."""
     kind, (i, f, g) = kept.dtype, kept.unbind(3)
@@ -86,16 +88,16 @@ def _kept_shape(inputs: Tensor, keep: bool) -> tuple[int, ...]:
 
 
 def _forward(inputs: Tensor, recurrent: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-    everything = inputs, recurrent, keep
-    sample = *few_documents(inputs), recurrent, keep
-    return body("lstm", everything, plain_lstm, sample=sample)(*everything)
+    everything = inputs, recurrent, keep, exact_products()
+    sample = *few_documents(inputs), *everything[1:]
+    return body("lstm", everything, plain_lstm, tolerance=tolerance_of(inputs.dtype), sample=sample)(*everything)
 
 
 def _backward(
     by_gates: Tensor, by_cells: Tensor, recurrent: Tensor, gates: Tensor, cells: Tensor, kept: Tensor
 ) -> tuple[Tensor, Tensor]:
-    inputs = by_gates, by_cells, recurrent, gates, cells, kept
-    return body("lstm_backward", inputs, plain_lstm_backward)(*inputs)
+    inputs = by_gates, by_cells, recurrent, gates, cells, kept, exact_products()
+    return body("lstm_backward", inputs, plain_lstm_backward, tolerance=tolerance_of(gates.dtype))(*inputs)
 
 
 def _empty(inputs: Tensor, recurrent: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,5 +1,6 @@
 """The selective scan: s_t = exp(dt_t A) * s_{t-1} + dt_t u_t B_t^T,  y_t = s_t C_t.
 
+Signed, transitions are 2 exp(dt_t A) - 1, which reach from -1 to 1.
 One operator with a leading stack axis, so that it has one batching rule and one gradient whether it runs for one
 model or for a cohort, and two bodies: the plain one here, which is the definition, and a kernel.
 Shapes: u, dt [m, b, t, e]; a [m, e, n]; b, c [m, b, t, n]; kept states [t // stride, m, b, e, n].
@@ -11,14 +12,15 @@ from torch import Tensor
 from mixerscope.kernels import body, few_documents
 from mixerscope.mixers.ops.operator import stacked_operator
 
-STRIDE_ON_GPU = 5
-"""As many states as the kernel of the backward pass has room for in registers."""
+STRIDE_ON_GPU = 4
+"""As many states as the kernel of the backward pass has room for in registers: with 5 it takes 1.3 times as long, with
+3 the forward pass writes more."""
 
 
-def selective_scan(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+def selective_scan(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, signed: bool = False) -> Tensor:
     """y [batch, t, e] for u, dt [batch, t, e]; a [e, n]; b, c [batch, t, n], from a zero state."""
     # States are kept for the backward pass only: without gradients there is none.
-    return _scan(u[None], dt[None], a[None], b[None], c[None], torch.is_grad_enabled())[0].squeeze(0)
+    return _scan(u[None], dt[None], a[None], b[None], c[None], torch.is_grad_enabled(), signed)[0].squeeze(0)
 
 
 def selective_scan_at(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, at: Tensor) -> Tensor:
@@ -35,22 +37,22 @@ def selective_scan_at(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, at
     return (read * dt * u).sum(1)
 
 
-def _forward(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
-    inputs = (u, dt, a, b, c, _stride(u), keep)
+def _forward(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, keep: bool, signed: bool) -> tuple[Tensor, Tensor]:
+    inputs = (u, dt, a, b, c, _stride(u), keep, signed)
     few_u, few_dt, few_b, few_c = few_documents(u, dt, b, c)
-    sample = (few_u, few_dt, a, few_b, few_c, _stride(u), keep)
+    sample = (few_u, few_dt, a, few_b, few_c, _stride(u), keep, signed)
     return body("selective_scan", inputs, plain_scan, sample=sample)(*inputs)
 
 
 def _backward(
-    grad: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor
+    grad: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor, signed: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    inputs = (grad, u, dt, a, b, c, kept, _stride(u))
+    inputs = (grad, u, dt, a, b, c, kept, _stride(u), signed)
     return body("selective_scan_backward", inputs, plain_scan_backward)(*inputs)
 
 
 def plain_scan(
-    u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, stride: int, keep: bool
+    u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, stride: int, keep: bool, signed: bool
 ) -> tuple[Tensor, Tensor]:
     """y [m, b, t, e] and, if they are to be kept, the states after every `stride` positions."""
     # Position by position, so that one state at a time is in the processor's cache: twice as fast as whole tensors.
@@ -62,16 +64,16 @@ def plain_scan(
     for t in range(len(x)):
         place = kept[t // stride] if keep and (t + 1) % stride == 0 else None
         written = torch.mul(x[t].unsqueeze(-1), b_[t].unsqueeze(-2), out=place)
-        state = written.addcmul_(_decay(dt_[t], a_), state) if t else written
+        state = written.addcmul_(_decay(dt_[t], a_, signed), state) if t else written
         y.append(torch.matmul(state, c_[t].unsqueeze(-1)).squeeze(-1))
     return torch.stack(y, 2).to(u.dtype), kept
 
 
 def plain_scan_backward(
-    grad: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor, stride: int
+    grad: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, kept: Tensor, stride: int, signed: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of u, dt, a, b and c."""
-    states = kept if stride == 1 else plain_scan(u, dt, a, b, c, 1, True)[1]
+    states = kept if stride == 1 else plain_scan(u, dt, a, b, c, 1, True, signed)[1]
     grad_, u_, dt_, b_, c_ = (_by_position(tensor) for tensor in (grad, u, dt, b, c))
     x, a_ = dt_ * u_, _wide(a)
     length = len(x)
@@ -85,8 +87,10 @@ def plain_scan_backward(
         if t == 0:
             grad_decay[t] = torch.zeros_like(grad_[t])
             continue
-        g = g * _decay(dt_[t], a_)
-        through_decay = g * states[t - 1]  # dL/d(dt_t A)
+        decay = _decay(dt_[t], a_, signed)
+        # dL/d(dt_t A); signed, the exponential is half of one more than the transition, which has twice its slope
+        through_decay = g * (decay + 1) * states[t - 1] if signed else g * decay * states[t - 1]
+        g = g * decay
         grad_decay[t] = (through_decay * a_[:, None]).sum(-1)
         grad_a += through_decay.mul_(dt_[t].unsqueeze(-1)).sum(1)
         g.addcmul_(grad_[t - 1].unsqueeze(-1), c_[t - 1].unsqueeze(-2))
@@ -121,12 +125,13 @@ def _by_position(tensor: Tensor) -> Tensor:
     return _wide(tensor).movedim(2, 0).contiguous()
 
 
-def _decay(dt: Tensor, a: Tensor) -> Tensor:
-    """exp(dt A) for dt [m, b, e] and a [m, e, n]."""
-    return torch.mul(dt.unsqueeze(-1), a[:, None]).exp_()
+def _decay(dt: Tensor, a: Tensor, signed: bool) -> Tensor:
+    """exp(dt A), or 2 exp(dt A) - 1, for dt [m, b, e] and a [m, e, n]."""
+    decay = torch.mul(dt.unsqueeze(-1), a[:, None]).exp_()
+    return decay.mul_(2).sub_(1) if signed else decay
 
 
-def _empty(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+def _empty(u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, keep: bool, signed: bool) -> tuple[Tensor, Tensor]:
     kept = _kept_shape(u, a, _stride(u), keep)
     return u.new_empty(u.shape), u.new_empty(kept, dtype=torch.promote_types(u.dtype, torch.float32))
 
