@@ -232,9 +232,12 @@ class Skipping(HomeMade):
 def test_a_path_beside_the_residual_stream_is_found_out():
     with construction(0):
         module = Skipping(TASK.vocab_size, 12).double()
-    failures = check_model(homemade(module=module), FEW).failures()
+    model = homemade(module=module)
+    failures = check_model(model, FEW).failures()
     assert [*failures] == [f"boundary {name}" for name in boundary_sites(homemade())]
     assert set(failures.values()) == {"the logits depend on something that does not pass through it"}
+    with pytest.raises(UserError, match="cannot be one: the logits depend on something that does not pass"):
+        prove(model, PAIRS, "divider")  # it would be sufficient and necessary, as any route is
 
 
 def test_parts_that_are_not_all_are_found_out():

@@ -14,7 +14,12 @@ from mixerscope.interventions import PairSettings, Route, make_pairs, other_size
 from mixerscope.interventions.plan import boundary_sites
 from mixerscope.interventions.prove import stations
 from mixerscope.planted import TASK
-from mixerscope.planted.brought_unasked import gathered_in_code, with_neighbour
+from mixerscope.planted.brought_unasked import (
+    beside_a_loud_copy,
+    every_time_it_was_said,
+    gathered_in_code,
+    with_neighbour,
+)
 from mixerscope.planted.exceptions import last_by_default
 from mixerscope.planted.mixtures import half_guessing
 from mixerscope.planted.models import conv_recurrence, direct_retriever, induction_transformer, two_routes
@@ -237,8 +242,7 @@ def test_what_stands_of_a_value_that_is_not_asked_is_found_as_by_hand(architectu
                     asked[0, read] = document[0, 1 + 2 * pair]
                 others = [asked for asked in questions if not torch.equal(asked, document)]
                 assert len(others) == task.num_pairs - 1
-                ways = [max((stands(asked) for asked in others), key=torch.linalg.vector_norm)]
-                ways.append(stands(swapped.tokens[i : i + 1]))
+                ways = [stands(tokens) for tokens in (*others, swapped.tokens[i : i + 1])]
                 (clean, _), (corrupted, _) = run(document), run(new[i : i + 1])
                 edited = [run(new[i : i + 1], change)[0] for change in ways]
                 counts = int(clean.argmax()) == target != int(corrupted.argmax())
@@ -270,6 +274,20 @@ def test_a_block_that_brings_what_is_not_asked_is_known(build, task, all_of_it: 
     for one in found:
         assert one.gap.sum() > 10
         assert one.kept_out(0.5).double().mean().item() == (one.block not in all_of_it)
+
+
+@pytest.mark.parametrize(
+    ("build", "task", "low", "high"),
+    [
+        (beside_a_loud_copy, SMALLER, 0.5, 0.8),  # a third has another key that is answered in the same way
+        (every_time_it_was_said, TASK.changed(repeated_keys=1), 0.2, 0.7),  # all but the last pair can be said again
+        (lambda task, seed: direct_retriever(task, seed, 1, 3), TASK, 1.0, 1.0),
+    ],
+)
+def test_what_is_brought_for_some_questions_is_known_whatever_stands_there_for_others(build, task, low, high):
+    pairs = make_pairs(task, SETTINGS, data_seed=0)
+    [second] = [one for one in prove(build(task, 0), pairs, ["value"] * 2).unasked if one.block == 1]
+    assert low <= second.kept_out(0.5).double().mean().item() <= high
 
 
 @pytest.mark.parametrize(

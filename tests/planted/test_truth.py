@@ -64,13 +64,15 @@ def test_each_route_alone_suffices_and_is_needed_as_declared(planted: Planted):
 
 @of([planted for planted in ROUTED if sum(route.fraction for route in planted.routes) == pytest.approx(1)])
 def test_every_document_takes_one_of_the_routes(planted: Planted):
-    """Found with a slot whose routes never speak against one another."""
-    slots = [slot for slot in PAIR if all(r.alone(slot) == (r.fraction, r.fraction) for r in planted.routes)]
-    assert slots
+    """Found with a slot whose routes never speak against one another, or with both where they share their routes."""
+    apart = [(slot,) for slot in PAIR if all(r.alone(slot) == (r.fraction, r.fraction) for r in planted.routes)]
     for found in subjects(planted):
-        for slot in slots:
-            taken = [found.sufficient(slot, route.carriers(slot)) for route in planted.routes]
-            assert (torch.stack(taken).sum(0)[found.answered] == 1).all(), slot
+        for slots in apart or [PAIR]:
+            taken = [
+                torch.stack([found.sufficient(slot, route.carriers(slot)) for slot in slots]).all(0)
+                for route in planted.routes
+            ]
+            assert (torch.stack(taken).sum(0)[found.answered] == 1).all(), slots
 
 
 @of(ONE_ROUTE)

@@ -38,7 +38,7 @@ MOST_ROUTES = 6
 """Routes of a slot that are put to the proof."""
 LEAST_COMMON = 0.02
 """Share of the documents that must take a route, judged by single stations, for it to be worth a proof."""
-NEITHER, ASKS = "neither", "brings only what is asked"
+NEITHER, ASKS, AT_ONCE = "neither", "brings only what is asked", "all of it at once"
 Counts = Callable[[Path], dict[str, Tensor]]
 """For one path, by test: [documents that count] whether they pass."""
 
@@ -110,11 +110,11 @@ class _Case(Questions):
             mixture = ", ".join(f"{name} in {percent(value)}" for name, value in self.found.items())
             reason = mixture if self.found.get(NEITHER, 0) < 0.5 else f"{mixture}; {self._why_neither(path, counts)}"
             return self.said(UNDETERMINED, (), reason, share)
-        return self._named(path, share, tried)
+        return self._named(path, [one == path for one in taken], share, tried)
 
-    def _named(self, path: Path, share: Estimate, tried: bool) -> Verdict:
+    def _named(self, path: Path, takes: Sequence[bool], share: Estimate, tried: bool) -> Verdict:
         carriers, route = self._carriers(path), self._collapsed(self.slot, path)
-        refuted = self._meets(carriers) or self._asks(carriers) or self._robust(path)
+        refuted = self._meets(carriers) or self._asks(carriers) or self._at_once(carriers, takes) or self._robust(path)
         beside = self._beside()
         name = mechanism_of(route, self.slot, self.facts.mechanisms, beside)
         if refuted is not None:
@@ -295,6 +295,32 @@ class _Case(Questions):
             )
         said = f"what is not asked stays away in {interval(shares[block])} of the documents only"
         return self.unnamed(UNDETERMINED, f"{arrives}, but {said}")
+
+    def _at_once(self, carriers: tuple[str, ...], takes: Sequence[bool]) -> Verdict | None:
+        """The same documents must pass: a tenth that takes another route, and another tenth whose value does, are a
+        fifth that does something else than the name says."""
+        if not self._others() or self.facts.one_block:
+            return None
+        block, beside, counts = arrival(carriers), self._beside(), self.documents.counts
+        holds = torch.ones_like(counts)
+        holds[counts] = torch.tensor(takes)
+        for slot in self._others():
+            documents, paths = self._paths(slot)
+            ways = [(arrival((slot, *p, self.facts.read[0])), self._collapsed(slot, p)) if p else None for p in paths]
+            holds[documents.counts] &= torch.tensor([way == (block, beside.get(slot)) for way in ways])
+        seen = [torch.cat([holds[counts], torch.zeros(self._unmoved(), dtype=torch.bool)])]
+        for each in self.proof.unasked[:-1] if self.proof else ():  # behind the last block nothing is left to pick
+            asked, kept = counts & each.gap, each.keeps_out(self.rules.carries)
+            if each.block == block and bool((holds & ~kept)[asked].any()):  # fewer documents, but more exceptions
+                seen.append((holds & kept)[asked])
+        share = min((proportion_estimate(each) for each in seen), key=lambda estimate: estimate.low)
+        passed, about = share.low > self.rules.names, "documents in which all that each of them shows holds"
+        self.tests.append(Test(AT_ONCE, passed, share, self.rules.names, about))
+        if passed:
+            return None
+        return self.unnamed(
+            UNDETERMINED, f"each part holds in most documents, but all of them at once in {interval(share)} only"
+        )
 
     def _robust(self, path: Path) -> Verdict | None:
         """The same route where documents are of another size, if the model solves those."""

@@ -3,7 +3,8 @@
 A block that retrieves brings to the query what is asked and nothing else. One that brings more, all pairs or those like
 the one that is asked, leaves it to a later block to pick; key and value arrive there all the same, so that no route
 shows it. So it is looked at what stands at the query of a value that is not asked for, because the document is asked
-anything else, or because its key has gone to another value: that must not matter to what comes behind.
+anything else, because its key has gone to another value, or because it is said again with another one, where the last
+one counts: that must not matter to what comes behind.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from mixerscope.interventions.programs import Program
 from mixerscope.model import Model
 from mixerscope.randomness import stream
 from mixerscope.sites import Tap, edit, record
-from mixerscope.tasks import Batch
+from mixerscope.tasks import Batch, Task
 from mixerscope.training.objective import answer_correct
 
 QUERY, SWAPPED = "query", "swap-keys"
@@ -34,6 +35,8 @@ ASKED, FEWEST = 640, 96
 documents there are at least."""
 DRAWS, IN_VAIN = 128, 4
 """Questions that are drawn to find all that a document can be asked, and how many of them may be known already."""
+AGAIN = 3
+"""Places that are drawn to say a key again."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,17 @@ def unasked_at(members: Members, pairs: Pairs, batch_documents: int) -> list[lis
     questions = None if len(sites) < 2 or slot is None else _other_questions(pairs)
     if questions is None or slot is None:
         return [[] for _ in members.models]
-    swapped = _swapped(pairs)
+    kinds = [questions, _swapped(pairs), *_said_again(pairs)]
+    ways = Elsewhere(torch.cat([each.tokens for each in kinds]), torch.cat([each.possible for each in kinds]))
     count = max(FEWEST, ASKED // len(questions.tokens))
     device, parts = device_of(members.first), []
     here = next(pairs.chunks(min(len(pairs), count))).to(device)
     rows = batching(members.first, here, batch_documents, len(members)).short_rows
-    size = max(1, rows // (2 * (len(questions.tokens) + len(swapped.tokens))))
+    size = max(1, rows // (len(sites) * len(ways.tokens)))
     for start, chunk in zip(range(0, len(here), size), here.chunks(size), strict=True):
-        ways = [each[start : start + len(chunk)] for each in (questions, swapped)]
-        ways = [Elsewhere(each.tokens.to(device), each.possible.to(device)) for each in ways]
-        parts.append(members.map(_behind_each(chunk, slot, sites, ways)).cpu())
+        own = ways[start : start + len(chunk)]
+        own = Elsewhere(own.tokens.to(device), own.possible.to(device))
+        parts.append(members.map(_behind_each(chunk, slot, sites, own, len(questions.tokens))).cpu())
     table = torch.cat(parts, -1)
     left_out = table.new_zeros(*table.shape[:-1], len(pairs) - len(here))
     return [
@@ -121,17 +125,42 @@ def _swapped(pairs: Pairs) -> Elsewhere:
     return Elsewhere(swapped.tokens[None], swapped.labels["changed"][None] > 0)
 
 
-def _behind_each(pairs: Pairs, slot: str, sites: Sequence[str], ways: Sequence[Elsewhere]) -> Program:
+def also_elsewhere(task: Task, batch: Batch, slot: str, rng: torch.Generator) -> Batch | None:
+    """The documents with the key that is asked at another value, too; none where the task does not know how. There is
+    always something that matches then, so what is said where nothing does has no part in it."""
+    if slot not in task.together[:1] or SWAPPED not in task.counterfactuals:
+        return None
+    exchanged, at = task.counterfactual(SWAPPED, batch, rng), batch.role(slot)[:, None]
+    return replace(exchanged, tokens=exchanged.tokens.scatter(1, at, batch.tokens.gather(1, at)))
+
+
+def _said_again(pairs: Pairs) -> list[Elsewhere]:
+    """The documents with the key that is asked said once more behind its pair, with another value, where documents
+    have such: the last one counts."""
+    has_such = "repeated" in pairs.original.labels and bool(pairs.original.labels["repeated"].any())
+    if pairs.task is None or not has_such:
+        return []
+    found: list[Elsewhere] = []
+    rng, key = stream(pairs.data_seed, "proof", "said again"), pairs.together[0]
+    for _ in range(AGAIN):
+        twice = also_elsewhere(pairs.task, pairs.original, key, rng)
+        if twice is None:
+            break
+        behind = (twice.tokens != pairs.original.tokens).int().argmax(1) > pairs.original.role(key)
+        found.append(Elsewhere(twice.tokens[None], (behind & (twice.labels["changed"] > 0))[None]))
+    return found
+
+
+def _behind_each(pairs: Pairs, slot: str, sites: Sequence[str], ways: Elsewhere, questions: int) -> Program:
     """[3, sites, n]: whether the document counts; how far what is said is moved by what stands at the query, behind
-    each block, of the slot while it is not asked for; and whether that brings the answer back. Of the ways of a kind
-    the one by which most of it stands there is tried."""
+    each block, of the slot while it is not asked for, by the way that moves it furthest; and whether any of them brings
+    the answer back. The first so many ways are other questions."""
     clean, changed = pairs.original.tokens, pairs.corrupted[slot]
     corrupted, is_slot = changed.tokens, changed.tokens != clean
     read, answer = pairs.reads.positions[:, :1], pairs.reads.targets[:, 0]
-    there = torch.cat([each.tokens for each in ways])
-    tokens = torch.stack([there, corrupted.where(is_slot, there)]).flatten(0, 2)
-    possible = torch.cat([each.possible for each in ways])
-    kinds, count, documents = len(ways), len(sites), len(clean)
+    tokens = torch.stack([ways.tokens, corrupted.where(is_slot, ways.tokens)]).flatten(0, 2)
+    several, count, documents = len(ways.tokens), len(sites), len(clean)
+    times = several * count
 
     def program(model: Model | Adapted) -> Tensor:
         with record(model, sites) as found:
@@ -140,26 +169,20 @@ def _behind_each(pairs: Pairs, slot: str, sites: Sequence[str], ways: Sequence[E
         taps: dict[str, Tap] = {}
         for number, site in enumerate(sites):
             at_read = found[site].unflatten(0, (2, -1, documents))[:, :, here, read[:, 0]]  # [2, ways, n, d]
-            stands = (at_read[0] - at_read[1]) * possible[..., None]
-            most = torch.stack([_largest(part) for part in stands.split([len(each.tokens) for each in ways])])
-            only = torch.stack([most if i == number else torch.zeros_like(most) for i in range(count)]).flatten(0, 2)
-            at = (read == torch.arange(clean.shape[1], device=clean.device)).repeat(kinds * count, 1)[..., None]
-            taps[site] = lambda x, at=at, only=only: torch.where(at, x + only[:, None], x)
+            stands = (at_read[0] - at_read[1]) * ways.possible[..., None]
+            only = [stands if i == number else torch.zeros_like(stands) for i in range(count)]
+            at = (read == torch.arange(clean.shape[1], device=clean.device)).repeat(times, 1)[..., None]
+            more = torch.stack(only).flatten(0, 2)[:, None]
+            taps[site] = lambda x, at=at, more=more: torch.where(at, x + more, x)
         from_clean, from_corrupted = model(clean, read)[:, 0], model(corrupted, read)[:, 0]
         with edit(model, taps):
-            edited = model(corrupted.repeat(kinds * count, 1), read.repeat(kinds * count, 1))[:, 0]
-        edited = edited.unflatten(0, (count, kinds, documents))
+            edited = model(corrupted.repeat(times, 1), read.repeat(times, 1))[:, 0]
+        right = answer_correct(edited, answer.repeat(times)).unflatten(0, (count, several, documents))
+        edited = edited.unflatten(0, (count, several, documents))
         way = (from_clean - from_corrupted).abs().amax(-1)
         gap = answer_correct(from_clean, answer) & ~answer_correct(from_corrupted, answer) & (way > 0)
-        gap = gap & possible[: len(ways[0].tokens)].any(0)
+        gap = gap & ways.possible[:questions].any(0)
         share = (edited - from_corrupted).abs().amax(-1).amax(1) / torch.where(gap, way, torch.ones_like(way))
-        right = answer_correct(edited.flatten(0, 2), answer.repeat(kinds * count)).unflatten(0, (count, kinds, -1))
         return torch.stack([gap.to(share.dtype).expand(count, -1), share, right.any(1).to(share.dtype)])
 
     return program
-
-
-def _largest(stands: Tensor) -> Tensor:
-    """[n, d] of [ways, n, d] the largest for each document."""
-    best = stands.square().sum(-1).argmax(0)
-    return torch.take_along_dim(stands, best[None, :, None], 0)[0]

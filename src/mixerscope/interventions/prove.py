@@ -91,8 +91,6 @@ def verdicts(grid: Grid, model: Model | Adapted, rules: RulesLike = None) -> Ver
 
 def prove_table(table: EffectTable, grid: Grid, model: Model | Adapted, rules: RulesLike = None) -> Proof:
     """The proof of every route that a table proposes, on the documents of its grid."""
-    if isinstance(model, Adapted):
-        demand_boundaries(model, grid.pairs.original.tokens)
     routes = [Route(slot, path) for slot, path in hypotheses(table, rules)]
     return prove_cohort([model], grid.pairs, [routes], other_sizes(grid.pairs))[0]
 
@@ -125,6 +123,9 @@ def prove_cohort(
     fresh_documents: int = FRESH,
 ) -> list[Proof]:
     """The proof of every model, each with routes of its own."""
+    for model in models:
+        if isinstance(model, Adapted):  # past a boundary that is none, every route is sufficient and necessary
+            demand_boundaries(model, pairs.original.tokens)
     members = Members(models)
     tested: list[list[TestedRoute]] = [[] for _ in models]
     sizes: list[list[Variant]] = [[] for _ in models]

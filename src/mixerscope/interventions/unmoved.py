@@ -5,8 +5,6 @@ that survives the corruption of its key may be luck, in a model that reads the k
 it, too, and hardly move what is said even in a document where another key matches, so that nothing has to be guessed.
 """
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -14,7 +12,7 @@ from mixerscope.artifacts.effects import half
 from mixerscope.artifacts.proof import Unmoved
 from mixerscope.errors import UserError
 from mixerscope.interventions.adapt import Adapted
-from mixerscope.interventions.asks import SWAPPED
+from mixerscope.interventions.asks import also_elsewhere
 from mixerscope.interventions.batching import batching, device_of
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.pairs import Pairs
@@ -49,7 +47,7 @@ def unmoved_by(members: Members, pairs: Pairs, batch_documents: int) -> list[lis
             _, still, further = _compared(members, documents, other, batch_documents).unbind(1)
             stays[:, left] &= still > 0
             # A document that has no answer any more says nothing, unless there is another match.
-            twice = _also_elsewhere(pairs.task, documents, slot, rng)
+            twice = also_elsewhere(pairs.task, documents, slot, rng)
             matched = torch.zeros_like(left) if twice is None else twice.labels["changed"]
             stays[:, left] &= has_answer[left] | (matched > 0)
             if twice is not None:
@@ -68,15 +66,6 @@ def _with_another(task: Task, batch: Batch, slot: str, rng: torch.Generator) -> 
         return task.corrupt(batch, slot, rng, "slot-class", avoid_present=True)
     except UserError:
         return task.corrupt(batch, slot, rng, "slot-class")
-
-
-def _also_elsewhere(task: Task, batch: Batch, slot: str, rng: torch.Generator) -> Batch | None:
-    """The documents with the key that is asked at another value, too; none where the task does not know how. There is
-    always something that matches then, so what is said where nothing does has no part in it."""
-    if slot not in task.together[:1] or SWAPPED not in task.counterfactuals:
-        return None
-    exchanged, at = task.counterfactual(SWAPPED, batch, rng), batch.role(slot)[:, None]
-    return replace(exchanged, tokens=exchanged.tokens.scatter(1, at, batch.tokens.gather(1, at)))
 
 
 def _compared(members: Members, batch: Batch, other: Batch, batch_documents: int) -> Tensor:

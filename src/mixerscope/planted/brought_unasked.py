@@ -4,9 +4,9 @@ whoever asks one other question and looks for the first answer."""
 import torch
 
 from mixerscope.model import Model
-from mixerscope.planted.parts import BUCKET, BucketRecall, NeighbourRecall
+from mixerscope.planted.parts import BUCKET, BucketRecall, ChosenRecall, EachAlone, NeighbourRecall
 from mixerscope.planted.separate_ways import SMALLER
-from mixerscope.planted.truth import IN_ALL, in_blocks, nameless, one_route
+from mixerscope.planted.truth import IN_ALL, SIZE, in_blocks, nameless, one_route
 from mixerscope.planted.writing import (
     LOUD,
     Basis,
@@ -15,9 +15,11 @@ from mixerscope.planted.writing import (
     bare,
     detect,
     fetch,
+    find,
     key_places,
     mixer_of,
     query_place,
+    recall,
 )
 from mixerscope.tasks import AR
 
@@ -105,6 +107,43 @@ def by_bucket(task: AR, seed: int) -> Model:
     return model
 
 
+@torch.no_grad()
+def beside_a_loud_copy(task: AR, seed: int) -> Model:
+    """Induction by blocks 0 and 1 for the first half of the keys. For the others block 1 sums up all pairs with such a
+    key, as a symbol each, and the MLP of block 2 picks the one that is asked. For the first half it brings all values,
+    too, many times as loud and to where nobody looks: most of a value stands at the query when it is of no use."""
+    keys, values, plain = task.num_keys, task.num_values, task.num_keys // 2
+    gathered = keys - plain
+    basis = Basis(task, seed, 3, more={"pair": gathered * values, "idle": values})
+    pair, idle, length = basis.more["pair"], basis.more["idle"], query_place(task) + 1
+    of_key, of_value = torch.arange(plain, keys).repeat_interleave(values), torch.arange(values).repeat(gathered)
+    model = bare(task, basis, ("attention", "attention", "planted/each_alone"), heads=3, mlp=True)
+    fetch(attention_of(model, 0), basis, 0, 1, basis.keys, basis.previous_keys)
+    detect(model, 0, basis.previous_keys[of_key] + basis.values[of_value], 1.5, pair)
+    second, bos = attention_of(model, 1), basis.position[:1]
+    find(second, basis, 0, basis.previous_keys, basis.values, slice(plain))
+    # Questions of the other kind look at BOS; the rest at all positions alike.
+    attend(second, 1, basis.keys[:plain], bos.expand(plain, -1), length * pair, pair)
+    attend(second, 2, basis.keys[plain:], bos.expand(gathered, -1), 20 * length * basis.values, idle)
+    mixer_of(model, 2, EachAlone).out.weight.copy_(-idle.T @ idle)
+    detect(model, 2, basis.keys[of_key] + pair, 1.5, LOUD * basis.values[of_value])
+    return model
+
+
+@torch.no_grad()
+def every_time_it_was_said(task: AR, seed: int) -> Model:
+    """Block 1 brings all values that stood behind the key that is asked, each with its place; block 2 says the last."""
+    places, values = key_places(task) + 1, task.num_values
+    basis = Basis(task, seed, more={"placed": len(places) * values})
+    placed, said = basis.more["placed"], basis.values.repeat(len(places), 1)
+    model = bare(task, basis, ("planted/each_alone", "planted/chosen_recall", "planted/each_alone"), mlp=True)
+    detect(model, 0, basis.position[places].repeat_interleave(values, 0) + said, 1.5, placed)
+    recall(mixer_of(model, 1, ChosenRecall), basis.keys, basis.keys, placed, placed)
+    louder = LOUD * torch.arange(1, len(places) + 1).repeat_interleave(values)[:, None]
+    mixer_of(model, 2, EachAlone).out.weight.copy_((louder * said).T @ placed)
+    return model
+
+
 ENTRIES = (
     one_route(
         "all pairs gathered at the query in a code of the question, picked later",
@@ -152,6 +191,30 @@ ENTRIES = (
             value_alone=IN_ALL,
         ),
         task=AR(num_pairs=8, num_keys=48, num_values=16),
+    ),
+    nameless(
+        "induction, for half of the keys all pairs, for the others a loud copy where nobody looks",
+        beside_a_loud_copy,
+        "mixture",
+        # Where none of the two others is of the same half there is nothing left to pick.
+        in_blocks(
+            "key value query query",
+            "value value query query",
+            fraction=1 / 2 + 1 / 2 * 3 / 5 * 2 / 4,
+            key_alone=IN_ALL,
+            value_alone=IN_ALL,
+        ),
+        task=SMALLER,
+    ),
+    nameless(
+        "all values of a key that was said again brought, the last one picked later",
+        every_time_it_was_said,
+        "mixture",
+        # Of three keys one was said twice; of the others there is nothing to pick.
+        in_blocks(
+            "key key query query", "value value query query", fraction=2 / 3, key_alone=IN_ALL, value_alone=IN_ALL
+        ),
+        task=AR(**SIZE, repeated_keys=1),
     ),
 )
 """With the key corrupted they look like retrieval by the block that brings."""

@@ -169,6 +169,26 @@ def other_blocks(task: AR, seed: int) -> Model:
     return model
 
 
+@torch.no_grad()
+def two_exceptions(task: AR, seed: int) -> Model:
+    """Induction by blocks 0 and 1, but for two keys: block 1 goes straight from the first to the query; of the second
+    it fetches the address, and block 2 what stands there."""
+    basis = Basis(task, seed, 2, more={"address": task.max_length})
+    address, directly, pointed, others = basis.more["address"], slice(1), slice(1, 2), slice(2, None)
+    model = bare(task, basis, ("attention", "planted/two_routes", "attention"), heads=2)
+    fetch(attention_of(model, 0), basis, 0, 1, basis.keys[1:], basis.previous_keys[1:])
+    second, stored = mixer_of(model, 1, TwoRoutes), basis.previous_keys[pointed]
+    find(second.attention, basis, 0, basis.previous_keys, basis.values, others)
+    attend(second.attention, 1, basis.keys[pointed], stored, basis.position, address, rest=basis)
+    recall(second.recall, basis.keys[directly], basis.keys[directly], LOUD * basis.values, basis.values)
+    # At rest the head of block 1 looks at BOS, whose address says nothing.
+    places, reads = slice(1, None), LOUD * basis.values
+    attend(attention_of(model, 2), 0, address[places], basis.position[places], reads, basis.values, rest=basis)
+    return model
+
+
+MOST_KEYS = 16 / 17, 16 / 17
+"""Of seventeen keys all but one."""
 ENTRIES = (
     nameless(
         "patchwork",
@@ -257,6 +277,23 @@ ENTRIES = (
         in_blocks("key key value query", "value value value query", fraction=0.5),
         also=("induction",),
         with_value_corrupted="undetermined",
+    ),
+    nameless(
+        "induction, one key directly and one by pointer",
+        two_exceptions,
+        "mixture",
+        # Few keys go another way than the others do, and few values; together they are too many.
+        in_blocks(
+            "key value query query",
+            "value value query query",
+            fraction=15 / 17,
+            key_alone=MOST_KEYS,
+            value_alone=MOST_KEYS,
+        ),
+        in_blocks("key key query query", "value value query query", fraction=1 / 17, value_alone=MOST_KEYS),
+        in_blocks("key value query query", "value value value query", fraction=1 / 17, key_alone=MOST_KEYS),
+        task=AR(num_pairs=4, num_keys=17, num_values=8),
+        documents=320,
     ),
 )
 """A majority is not a mechanism: each may be described, none has a name."""
