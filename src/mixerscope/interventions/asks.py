@@ -20,10 +20,9 @@ from mixerscope.interventions.batching import batching, device_of
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.pairs import Pairs
 from mixerscope.interventions.plan import boundary_sites
-from mixerscope.interventions.programs import Program
+from mixerscope.interventions.programs import Program, runner_of
 from mixerscope.model import Model
 from mixerscope.randomness import stream
-from mixerscope.sites import Tap, edit, record
 from mixerscope.tasks import Batch, Task
 from mixerscope.training.objective import answer_correct
 
@@ -33,8 +32,9 @@ another value."""
 ASKED, FEWEST = 640, 96
 """Questions that are asked in all, so that documents with many pairs, which can be asked more, are fewer; and how many
 documents there are at least."""
-DRAWS, IN_VAIN = 128, 4
-"""Questions that are drawn to find all that a document can be asked, and how many of them may be known already."""
+DRAWS, AT_ONCE = 128, 32
+"""Questions that are drawn to find all that a document can be asked, some at a time, until nothing new is among them:
+one at a time they took longer than all runs of the models."""
 AGAIN = 3
 """Places that are drawn to say a key again."""
 
@@ -54,12 +54,14 @@ class Elsewhere:
 def unasked_at(members: Members, pairs: Pairs, batch_documents: int) -> list[list[Unasked]]:
     """By model, a record for each block; none where nothing else can be asked, or nothing belongs to the question."""
     sites, slot = boundary_sites(members.first)[1:], _belongs(pairs)
-    questions = None if len(sites) < 2 or slot is None else _other_questions(pairs)
+    questions = None if len(sites) < 2 or slot is None else _other_questions(pairs, FEWEST)
     if questions is None or slot is None:
         return [[] for _ in members.models]
-    kinds = [questions, _swapped(pairs), *_said_again(pairs)]
-    ways = Elsewhere(torch.cat([each.tokens for each in kinds]), torch.cat([each.possible for each in kinds]))
     count = max(FEWEST, ASKED // len(questions.tokens))
+    if min(count, len(pairs)) > FEWEST:
+        questions = _other_questions(pairs, count) or questions
+    kinds = [each[:count] for each in (questions, _swapped(pairs), *_said_again(pairs))]
+    ways = Elsewhere(torch.cat([each.tokens for each in kinds]), torch.cat([each.possible for each in kinds]))
     device, parts = device_of(members.first), []
     here = next(pairs.chunks(min(len(pairs), count))).to(device)
     rows = batching(members.first, here, batch_documents, len(members)).short_rows
@@ -83,36 +85,37 @@ def _belongs(pairs: Pairs) -> str | None:
     return next((slot for slot in known if slot != QUERY and not torch.equal(pairs.original.roles[slot], read)), None)
 
 
-def _other_questions(pairs: Pairs) -> Elsewhere | None:
-    """The documents with every other question, those that they answer where the task knows how to ask them; of
+def _other_questions(pairs: Pairs, documents: int) -> Elsewhere | None:
+    """The first documents with every other question, those that they answer where the task knows how to ask them; of
     documents that ask several things, none."""
     if pairs.original.scored()[0].shape[1] != 1:
         return None
     if pairs.task is None or QUERY not in pairs.task.counterfactuals:
         if QUERY not in pairs.corrupted:
             return None
-        tokens = pairs.corrupted[QUERY].tokens
+        tokens = pairs.corrupted[QUERY].tokens[:documents]
         return Elsewhere(tokens[None], torch.ones(1, len(tokens), dtype=torch.bool))
-    read, rng = pairs.original.role(QUERY)[:, None], stream(pairs.data_seed, "proof", "other questions")
-    found: list[Batch] = []
-    known = pairs.original.tokens.gather(1, read)  # [n, questions]
-    in_vain = 0
-    for _ in range(DRAWS):
-        drawn = pairs.task.counterfactual(QUERY, pairs.original, rng)
-        asked = drawn.tokens.gather(1, read)
-        new = ~(known == asked).any(1)
-        known, in_vain = torch.cat([known, asked], 1), 0 if bool(new.any()) else in_vain + 1
-        if in_vain > IN_VAIN:
+    original, rng = pairs.original[:documents], stream(pairs.data_seed, "proof", "other questions")
+    several, at = original[torch.arange(len(original)).repeat(AT_ONCE)], original.role(QUERY)[:, None]
+    known = original.tokens.gather(1, at)  # [n, questions]
+    found: list[Tensor] = []
+    first: list[Tensor] = []
+    for _ in range(DRAWS // AT_ONCE):
+        drawn = pairs.task.counterfactual(QUERY, several, rng).tokens.unflatten(0, (AT_ONCE, -1))
+        asked = drawn.gather(2, at.expand(AT_ONCE, *at.shape))[..., 0].T  # [n, at once]
+        before, known = known.shape[1], torch.cat([known, asked], 1)
+        new = ~(known[:, before:, None] == known[:, None]).tril(before - 1).any(2)
+        if not new.any():
             break
-        if not in_vain:
-            found.append(replace(drawn, labels={"changed": new.long()}))
+        found.append(drawn)
+        first.append(new.T)
     if not found:
         return None
     # Each question of a document once, the documents with fewer repeating none: what is not possible is left out.
-    tokens, possible = torch.stack([one.tokens for one in found]), torch.stack([one.labels["changed"] for one in found])
-    order = torch.argsort(possible, dim=0, descending=True, stable=True)[: int(possible.sum(0).max())]
+    tokens, possible = torch.cat(found), torch.cat(first)
+    order = torch.argsort(possible.long(), dim=0, descending=True, stable=True)[: int(possible.sum(0).max())]
     return Elsewhere(
-        tokens.gather(0, order[..., None].expand(*order.shape, tokens.shape[-1])), possible.gather(0, order) > 0
+        tokens.gather(0, order[..., None].expand(*order.shape, tokens.shape[-1])), possible.gather(0, order)
     )
 
 
@@ -160,29 +163,25 @@ def _behind_each(pairs: Pairs, slot: str, sites: Sequence[str], ways: Elsewhere,
     read, answer = pairs.reads.positions[:, :1], pairs.reads.targets[:, 0]
     tokens = torch.stack([ways.tokens, corrupted.where(is_slot, ways.tokens)]).flatten(0, 2)
     several, count, documents = len(ways.tokens), len(sites), len(clean)
-    times = several * count
+    at, here = read.repeat(several, 1), torch.arange(documents, device=clean.device)
 
     def program(model: Model | Adapted) -> Tensor:
-        with record(model, sites) as found:
-            model(tokens, read.repeat(len(tokens) // documents, 1))
-        here = torch.arange(documents, device=clean.device)
-        taps: dict[str, Tap] = {}
-        for number, site in enumerate(sites):
-            at_read = found[site].unflatten(0, (2, -1, documents))[:, :, here, read[:, 0]]  # [2, ways, n, d]
+        runner = runner_of(model)
+        found = runner.run(tokens, read.repeat(2 * several, 1), sites, read.repeat(2 * several, 1)).cache
+        from_clean, base = model(clean, read)[:, 0], runner.run(corrupted, read, sites, read)
+        edited: list[Tensor] = []
+        for site in sites:
+            at_read = found[site].unflatten(0, (2, several, documents))[:, :, here, read[:, 0]]  # [2, ways, n, d]
             stands = (at_read[0] - at_read[1]) * ways.possible[..., None]
-            only = [stands if i == number else torch.zeros_like(stands) for i in range(count)]
-            at = (read == torch.arange(clean.shape[1], device=clean.device)).repeat(times, 1)[..., None]
-            more = torch.stack(only).flatten(0, 2)[:, None]
-            taps[site] = lambda x, at=at, more=more: torch.where(at, x + more, x)
-        from_clean, from_corrupted = model(clean, read)[:, 0], model(corrupted, read)[:, 0]
-        with edit(model, taps):
-            edited = model(corrupted.repeat(times, 1), read.repeat(times, 1))[:, 0]
-        right = answer_correct(edited, answer.repeat(times)).unflatten(0, (count, several, documents))
-        edited = edited.unflatten(0, (count, several, documents))
+            written = base.cache[site][here, read[:, 0]] + stands
+            edited.append(runner.read_out(runner.leaves(base, site, at, written.flatten(0, 1)[:, None]))[:, 0])
+        right = answer_correct(torch.cat(edited), answer.repeat(count * several))
+        says, from_corrupted = torch.stack(edited).unflatten(1, (several, documents)), base.logits[:, 0]
         way = (from_clean - from_corrupted).abs().amax(-1)
         gap = answer_correct(from_clean, answer) & ~answer_correct(from_corrupted, answer) & (way > 0)
         gap = gap & ways.possible[:questions].any(0)
-        share = (edited - from_corrupted).abs().amax(-1).amax(1) / torch.where(gap, way, torch.ones_like(way))
-        return torch.stack([gap.to(share.dtype).expand(count, -1), share, right.any(1).to(share.dtype)])
+        share = (says - from_corrupted).abs().amax(-1).amax(1) / torch.where(gap, way, torch.ones_like(way))
+        right = right.unflatten(0, (count, several, documents)).any(1)
+        return torch.stack([gap.to(share.dtype).expand(count, -1), share, right.to(share.dtype)])
 
     return program
