@@ -126,7 +126,7 @@ def _erased(erasures: Erasures, inside: bool) -> Erased | None:
 
 
 def _code_inside(erasures: Erasures) -> tuple[float, float] | None:
-    """Of the memory in which a probe reads most: how much that is, from 0, chance, to 1, and what erasing it costs. None
+    """Of the memory in which a probe reads most: how much that is, from 0, chance, to 1, and what erasing costs. None
     where there is no memory, nothing to be read, or too little is known for a cost."""
     known = [one for one in erasures.erased if _inside(one) and one.method in WHOLE]
     best = max(known, key=lambda one: one.before, default=None)
