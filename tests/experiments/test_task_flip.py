@@ -2,6 +2,7 @@
 
 import json
 
+import polars as pl
 import pytest
 
 from mixerscope.cli import main
@@ -20,19 +21,20 @@ from mixerscope.experiments.task_flip.study import (
     TRANSFORMER,
     Z6,
 )
-from mixerscope.experiments.task_flip.tables import load
+from mixerscope.experiments.task_flip.tables import SCHEMAS, load
 from tests.sweep.test_shipped import SMALL
 
 LATE, EARLY, GRADUAL = [0, 0, 0, 0.1, 1.0], [0, 0.9, 0.95, 1.0, 1.0], [0, 0.25, 0.5, 0.75, 1.0]
 ALL = (TRANSFORMER, *RECURRENT)
 
 
-def erased(method="leace", damage=0.8, residual=0.5, controls=0.1, peak=2):
+def erased(method="leace", damage=0.8, residual=0.5, controls=0.1, peak=2, longer_left=False, refitted=None):
     """At the five boundaries, of which the third reads best; `peak` is hurt most."""
     reads = [0.5, 0.7, 0.9, 0.8, 1.0]
     return [
         Erasure(
-            at, method, before, residual, residual <= 0.52, damage - 0.1 * abs(at - peak), damage, controls, controls
+            *(at, method, before, residual, residual <= 0.52, damage - 0.1 * abs(at - peak), damage),
+            *(controls, controls, longer_left, refitted, 0.7),
         )
         for at, before in enumerate(reads)
     ]
@@ -103,9 +105,19 @@ def test_a_single_direction_and_a_refit_are_told_apart():
     assert found["C6b"].outcome == "contradicted"
     used = outcomes(study(as_published(), erasures=erased("leace")))
     assert used["C6b"].outcome == "supported"
-    assert used["C7"].outcome == "supported"
     left = outcomes(study(as_published(), erasures=erased("leace", residual=0.7)))
     assert left["C6b"].outcome == "untestable", "a probe still reads, so the damage says nothing"
+
+
+def test_in_longer_documents_what_is_found_there_decides():
+    found = outcomes(study(as_published(), erasures=erased(refitted=0.9)))["C7"]
+    assert (found.outcome, found.value) == ("supported", pytest.approx(0.8))
+    assert "take it there too 0.70" in found.effect, "beside what the training length's erasures do"
+    no_more = outcomes(study(as_published(), erasures=erased(refitted=0.1)))["C7"]
+    assert no_more.outcome == "contradicted"
+    left = outcomes(study(as_published(), erasures=erased(longer_left=True)))["C7"]
+    assert left.outcome == "untestable", "a fresh probe of longer documents still reads it"
+    assert "take it there too in no cell" in left.effect
 
 
 def test_where_it_reads_best_and_where_it_hurts_most():
@@ -114,6 +126,47 @@ def test_where_it_reads_best_and_where_it_hurts_most():
     other = outcomes(study(as_published(), erasures=erased("iterated projection", peak=1)))
     assert other["C9"].outcome == "supported"
     assert other["C12"].outcome == "supported"
+    left = [*erased("iterated projection", peak=1, residual=0.9), *erased("leace", peak=2)]
+    assert outcomes(study(as_published(), erasures=left))["C9"].outcome == "contradicted", "by what a refit confirms"
+    mild = [*erased("leace", damage=0.04, peak=1), *erased("single direction", peak=1)]
+    found = outcomes(study(as_published(), erasures=mild))["C9"]
+    assert found.outcome == "untestable", "what is missed nowhere is not missed most somewhere"
+
+
+def test_brackets_that_the_last_token_tells_do_not_make_a_flip_or_a_group():
+    best = study(as_published())
+    # After closing brackets, the curve of parity.
+    masked = {
+        cell: [
+            Model(**{**one.__dict__, "curves": {**one.curves, ("answer", "hard"): like.curve}})
+            for one, like in zip(models, best[PARITY if cell[0] == BRACKETS else cell[0], *cell[1:]], strict=True)
+        ]
+        for cell, models in best.items()
+    }
+    found = outcomes(masked)
+    assert [found[claim].outcome for claim in ("C3", "C5")] == ["contradicted"] * 2
+    assert "does not tell +0.00" in found["C3"].effect
+    assert found["C3"].low > 0, "over every position it is seen"
+
+
+def test_architectures_that_are_not_known_could_be_the_second():
+    some = {cell: curve for cell, curve in as_published().items() if cell not in [(PARITY, "GRU"), (PARITY, "LSTM")]}
+    assert outcomes(study(some))["C1"].outcome == "untestable"
+    two = some | {(PARITY, "Mamba"): EARLY, (PARITY, "Mamba-2"): EARLY}
+    assert outcomes(study(two))["C1"].outcome == "contradicted"
+
+
+def test_erasures_of_longer_documents_are_read_beside_those_of_the_training_length():
+    one = {"run_id": "a", "method": "leace", "boundary": 1, "before": 0.9, "residual": 0.5, "speaks": True}
+    short = {**one, "length": 8, "damage": 0.5, "clean": 1.0, "guessing": 0.5, "random_variance": 0.9}
+    there = {**one, "length": 16, "chance": 0.5, "damage": 0.3, "alike": 0.6}
+    for kept, left in ((0.5, False), (0.6, True)):
+        rows = {"models": [{"run_id": "a", "task": PARITY, "architecture": "GRU", "layers": 4}]}
+        rows |= {"erasures": [short, {**short, "length": 16}], "refitted": [{**there, "kept_residual": kept}]}
+        tables = {name: pl.DataFrame(rows.get(name, []), schema=schema) for name, schema in SCHEMAS.items()}
+        [[found]] = (model.erasures for model in models_of(tables))
+        assert found.longer_left == left
+        assert (found.refitted, found.alike) == (pytest.approx(0.3), pytest.approx(0.6))
 
 
 def test_convolutions_are_grouped_by_what_is_lost_without_them():
