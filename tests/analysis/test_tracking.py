@@ -86,3 +86,9 @@ def test_erasing_withdraws_a_name_only_where_no_memory_is_left():
     assert name(lengths(), held, erasures=erased((1.0, 0.5, 0.0), (1.0, 0.9, 0.0))) == "carried"
     timed = exchanged((1.0, 0.0, 1.0))
     assert name(lengths(), timed, erasures=erased((1.0, 0.5, 0.0))) == "length-specific"
+
+
+def test_where_everything_is_guessed_or_nothing_was_measured_there_is_no_name():
+    held = exchanged((0.0, 0.0, 1.0), met=1.0)
+    assert name(lengths(1.0), held, aligned=learned(1.0, 1.0, 1.0)) == "not learned"
+    assert name(Lengths(()), held, aligned=learned(1.0, 1.0, 1.0)) == "undetermined"

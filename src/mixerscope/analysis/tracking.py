@@ -103,8 +103,10 @@ def _best_learned(aligned: Alignments | None, guessing: float) -> list[Estimate 
     return max(told, key=lambda row: min(one.value for one in row if one is not None), default=None)
 
 
-def _beyond(right: Estimate, guessing: float) -> Estimate:
-    """The share of right answers beyond guessing."""
+def _beyond(right: Estimate, guessing: float) -> Estimate | None:
+    """The share of right answers beyond guessing; None where nothing is beyond it."""
+    if guessing >= 1:
+        return None
     value, low, high = ((one - guessing) / (1 - guessing) for one in (right.value, right.low, right.high))
     return Estimate(value, low, high, right.n)
 
