@@ -7,6 +7,7 @@ import pytest
 
 from mixerscope.cli import main
 from mixerscope.experiments.task_flip.claims import TESTS, decided, load_claims
+from mixerscope.experiments.task_flip.drawing import figure
 from mixerscope.experiments.task_flip.models import Erasure, Model, best_of_seeds, models_of
 from mixerscope.experiments.task_flip.predictions import predictions
 from mixerscope.experiments.task_flip.pretrained import SHAPES, Tuned
@@ -22,6 +23,7 @@ from mixerscope.experiments.task_flip.study import (
     Z6,
 )
 from mixerscope.experiments.task_flip.tables import SCHEMAS, load
+from mixerscope.report.charts import GREY
 from tests.sweep.test_shipped import SMALL
 
 LATE, EARLY, GRADUAL = [0, 0, 0, 0.1, 1.0], [0, 0.9, 0.95, 1.0, 1.0], [0, 0.25, 0.5, 0.75, 1.0]
@@ -214,6 +216,31 @@ def test_verdicts_that_foretell_are_seen_to():
     assert (verdict.within.low, verdict.within.high) == (1.0, 1.0)
     assert found["architecture alone"].overall.value == found["task alone"].overall.value == 0.5
     assert found["accuracy at the training length"].overall.value == 0.5
+
+
+def test_every_architecture_is_drawn_in_a_colour_and_controls_apart():
+    controls = ("LSTM, plain", "Mamba, signed", "Transformer, no positions", "Transformer, learned positions")
+    shapes = as_published() | {(PARITY, name): LATE for name in (*controls, "DeltaNet, signed", "RWKV")}
+    best = study(shapes, erasures=erased())
+    drawn = figure(best, [one for models in best.values() for one in models])
+    read, hurt, flipped, longer = drawn["vconcat"]
+    colour = read["spec"]["layer"][0]["encoding"]["color"]["scale"]
+    assert set(colour["domain"]) == {name for _, name in shapes}, "what is not in the domain is not drawn at all"
+    hues = dict(zip(colour["domain"], colour["range"], strict=True))
+    assert hues["LSTM, plain"] == hues["LSTM"] != hues["GRU"]
+    assert hues["RWKV"] == GREY
+    dashes = dict(
+        zip(colour["domain"], read["spec"]["layer"][0]["encoding"]["strokeDash"]["scale"]["range"], strict=True)
+    )
+    assert dashes["Transformer, no positions"] != dashes["Transformer, learned positions"] != dashes["Transformer"]
+    assert read["facet"]["sort"] == [PARITY, BRACKETS, S3, f"{PARITY}, controls"]
+    assert {row["task"] for row in hurt["data"]["values"]} == {"LEACE", "random, as LEACE's"}
+    count = sum(map(len, best.values()))
+    assert len(hurt["data"]["values"]) == 2 * 3 * count, "not behind the last block, where the head reads what is there"
+    assert len(flipped["hconcat"]) == 3
+    assert longer["facet"]["sort"] == [f"carried ({count})"]
+    assert {row["value"] for row in longer["data"]["values"]} == {1.0}
+    assert len(figure({}, [])["vconcat"]) == 4
 
 
 def tuned(shape, task, reads, seed=0, damage=None, recovered=1.0, weights="pretrained"):
