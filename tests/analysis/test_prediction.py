@@ -2,7 +2,7 @@
 
 import pytest
 
-from mixerscope.analysis.prediction import area, left_out_means, resampled
+from mixerscope.analysis.prediction import area, left_out_means, left_out_sums, resampled
 
 
 def test_areas_count_pairs_and_ties_half():
@@ -48,3 +48,14 @@ def test_seeds_are_drawn_again_within_their_cell():
     low, high = resampled({"a": [0.0, 1.0], "b": [10.0, 10.0]}, lambda of: sum(of["a"]) / 2 + sum(of["b"]) / 2)
     assert (low, high) == (10.0, 11.0)
     assert resampled({"a": [1.0]}, lambda of: of["a"][0]) == (None, None)
+
+
+def test_factors_add_up_over_the_other_cohorts():
+    cohorts = [f"{a}{b}" for a in "xyz" for b in "pqr"]
+    adds = {"x": 0.0, "y": 0.3, "z": 0.5, "p": 0.0, "q": 0.1, "r": 0.4}
+    values = [adds[a] + adds[b] for a, b in cohorts]
+    firsts, seconds = [name[0] for name in cohorts], [name[1] for name in cohorts]
+    assert left_out_sums(values, (firsts, seconds), cohorts) == pytest.approx(values), "of a cohort nobody looked at"
+    wrong = [9.0, *values[1:]]
+    assert left_out_sums(wrong, (firsts, seconds), cohorts)[0] == pytest.approx(values[0])
+    assert left_out_sums([1.0], (["x"], ["p"]), ["a"]) == [0.5]

@@ -2,10 +2,12 @@
 
 import json
 
+import polars as pl
 import pytest
 
 from mixerscope.cli import main
 from mixerscope.experiments.task_flip.claims import TESTS, decided, load_claims
+from mixerscope.experiments.task_flip.drawing import figure
 from mixerscope.experiments.task_flip.models import Erasure, Model, best_of_seeds, models_of
 from mixerscope.experiments.task_flip.predictions import predictions
 from mixerscope.experiments.task_flip.pretrained import SHAPES, Tuned
@@ -20,19 +22,21 @@ from mixerscope.experiments.task_flip.study import (
     TRANSFORMER,
     Z6,
 )
-from mixerscope.experiments.task_flip.tables import load
+from mixerscope.experiments.task_flip.tables import SCHEMAS, load
+from mixerscope.report.charts import GREY
 from tests.sweep.test_shipped import SMALL
 
 LATE, EARLY, GRADUAL = [0, 0, 0, 0.1, 1.0], [0, 0.9, 0.95, 1.0, 1.0], [0, 0.25, 0.5, 0.75, 1.0]
 ALL = (TRANSFORMER, *RECURRENT)
 
 
-def erased(method="leace", damage=0.8, residual=0.5, controls=0.1, peak=2):
+def erased(method="leace", damage=0.8, residual=0.5, controls=0.1, peak=2, longer_left=False, refitted=None):
     """At the five boundaries, of which the third reads best; `peak` is hurt most."""
     reads = [0.5, 0.7, 0.9, 0.8, 1.0]
     return [
         Erasure(
-            at, method, before, residual, residual <= 0.52, damage - 0.1 * abs(at - peak), damage, controls, controls
+            *(at, method, before, residual, residual <= 0.52, damage - 0.1 * abs(at - peak), damage),
+            *(controls, controls, longer_left, refitted, 0.7),
         )
         for at, before in enumerate(reads)
     ]
@@ -103,9 +107,19 @@ def test_a_single_direction_and_a_refit_are_told_apart():
     assert found["C6b"].outcome == "contradicted"
     used = outcomes(study(as_published(), erasures=erased("leace")))
     assert used["C6b"].outcome == "supported"
-    assert used["C7"].outcome == "supported"
     left = outcomes(study(as_published(), erasures=erased("leace", residual=0.7)))
     assert left["C6b"].outcome == "untestable", "a probe still reads, so the damage says nothing"
+
+
+def test_in_longer_documents_what_is_found_there_decides():
+    found = outcomes(study(as_published(), erasures=erased(refitted=0.9)))["C7"]
+    assert (found.outcome, found.value) == ("supported", pytest.approx(0.8))
+    assert "take it there too 0.70" in found.effect, "beside what the training length's erasures do"
+    no_more = outcomes(study(as_published(), erasures=erased(refitted=0.1)))["C7"]
+    assert no_more.outcome == "contradicted"
+    left = outcomes(study(as_published(), erasures=erased(longer_left=True)))["C7"]
+    assert left.outcome == "untestable", "a fresh probe of longer documents still reads it"
+    assert "take it there too in no cell" in left.effect
 
 
 def test_where_it_reads_best_and_where_it_hurts_most():
@@ -114,6 +128,47 @@ def test_where_it_reads_best_and_where_it_hurts_most():
     other = outcomes(study(as_published(), erasures=erased("iterated projection", peak=1)))
     assert other["C9"].outcome == "supported"
     assert other["C12"].outcome == "supported"
+    left = [*erased("iterated projection", peak=1, residual=0.9), *erased("leace", peak=2)]
+    assert outcomes(study(as_published(), erasures=left))["C9"].outcome == "contradicted", "by what a refit confirms"
+    mild = [*erased("leace", damage=0.04, peak=1), *erased("single direction", peak=1)]
+    found = outcomes(study(as_published(), erasures=mild))["C9"]
+    assert found.outcome == "untestable", "what is missed nowhere is not missed most somewhere"
+
+
+def test_brackets_that_the_last_token_tells_do_not_make_a_flip_or_a_group():
+    best = study(as_published())
+    # After closing brackets, the curve of parity.
+    masked = {
+        cell: [
+            Model(**{**one.__dict__, "curves": {**one.curves, ("answer", "hard"): like.curve}})
+            for one, like in zip(models, best[PARITY if cell[0] == BRACKETS else cell[0], *cell[1:]], strict=True)
+        ]
+        for cell, models in best.items()
+    }
+    found = outcomes(masked)
+    assert [found[claim].outcome for claim in ("C3", "C5")] == ["contradicted"] * 2
+    assert "does not tell +0.00" in found["C3"].effect
+    assert found["C3"].low > 0, "over every position it is seen"
+
+
+def test_architectures_that_are_not_known_could_be_the_second():
+    some = {cell: curve for cell, curve in as_published().items() if cell not in [(PARITY, "GRU"), (PARITY, "LSTM")]}
+    assert outcomes(study(some))["C1"].outcome == "untestable"
+    two = some | {(PARITY, "Mamba"): EARLY, (PARITY, "Mamba-2"): EARLY}
+    assert outcomes(study(two))["C1"].outcome == "contradicted"
+
+
+def test_erasures_of_longer_documents_are_read_beside_those_of_the_training_length():
+    one = {"run_id": "a", "method": "leace", "boundary": 1, "before": 0.9, "residual": 0.5, "speaks": True}
+    short = {**one, "length": 8, "damage": 0.5, "clean": 1.0, "guessing": 0.5, "random_variance": 0.9}
+    there = {**one, "length": 16, "chance": 0.5, "damage": 0.3, "alike": 0.6}
+    for kept, left in ((0.5, False), (0.6, True)):
+        rows = {"models": [{"run_id": "a", "task": PARITY, "architecture": "GRU", "layers": 4}]}
+        rows |= {"erasures": [short, {**short, "length": 16}], "refitted": [{**there, "kept_residual": kept}]}
+        tables = {name: pl.DataFrame(rows.get(name, []), schema=schema) for name, schema in SCHEMAS.items()}
+        [[found]] = (model.erasures for model in models_of(tables))
+        assert found.longer_left == left
+        assert (found.refitted, found.alike) == (pytest.approx(0.3), pytest.approx(0.6))
 
 
 def test_convolutions_are_grouped_by_what_is_lost_without_them():
@@ -161,6 +216,31 @@ def test_verdicts_that_foretell_are_seen_to():
     assert (verdict.within.low, verdict.within.high) == (1.0, 1.0)
     assert found["architecture alone"].overall.value == found["task alone"].overall.value == 0.5
     assert found["accuracy at the training length"].overall.value == 0.5
+
+
+def test_every_architecture_is_drawn_in_a_colour_and_controls_apart():
+    controls = ("LSTM, plain", "Mamba, signed", "Transformer, no positions", "Transformer, learned positions")
+    shapes = as_published() | {(PARITY, name): LATE for name in (*controls, "DeltaNet, signed", "RWKV")}
+    best = study(shapes, erasures=erased())
+    drawn = figure(best, [one for models in best.values() for one in models])
+    read, hurt, flipped, longer = drawn["vconcat"]
+    colour = read["spec"]["layer"][0]["encoding"]["color"]["scale"]
+    assert set(colour["domain"]) == {name for _, name in shapes}, "what is not in the domain is not drawn at all"
+    hues = dict(zip(colour["domain"], colour["range"], strict=True))
+    assert hues["LSTM, plain"] == hues["LSTM"] != hues["GRU"]
+    assert hues["RWKV"] == GREY
+    dashes = dict(
+        zip(colour["domain"], read["spec"]["layer"][0]["encoding"]["strokeDash"]["scale"]["range"], strict=True)
+    )
+    assert dashes["Transformer, no positions"] != dashes["Transformer, learned positions"] != dashes["Transformer"]
+    assert read["facet"]["sort"] == [PARITY, BRACKETS, S3, f"{PARITY}, controls"]
+    assert {row["task"] for row in hurt["data"]["values"]} == {"LEACE", "random, as LEACE's"}
+    count = sum(map(len, best.values()))
+    assert len(hurt["data"]["values"]) == 2 * 3 * count, "not behind the last block, where the head reads what is there"
+    assert len(flipped["hconcat"]) == 3
+    assert longer["facet"]["sort"] == [f"carried ({count})"]
+    assert {row["value"] for row in longer["data"]["values"]} == {1.0}
+    assert len(figure({}, [])["vconcat"]) == 4
 
 
 def tuned(shape, task, reads, seed=0, damage=None, recovered=1.0, weights="pretrained"):

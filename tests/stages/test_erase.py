@@ -206,6 +206,12 @@ def test_unknown_labels_are_refused():
         spec.stages["erase"].check(spec)
 
 
+@pytest.mark.parametrize("times", [[], [2], [2, 1], [1, 2, 2]])
+def test_the_training_length_comes_first(times):
+    with pytest.raises(ValueError, match="give 1, the training length"):
+        spec_of({"erase": {"times": times}})
+
+
 def test_a_state_erased_at_every_step_is_lost_where_it_is_carried():
     task = Parity(length=8)
     settings = {"erase": {**SMALL, "draws": 0, "times": [1]}}

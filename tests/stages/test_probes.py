@@ -188,6 +188,25 @@ def test_labels_and_sites_that_do_not_exist_are_refused():
             spec.stages["probes"].check(spec)
 
 
+def test_documents_that_leave_nothing_to_judge_by_are_refused():
+    with pytest.raises(UserError, match="first = 9 leaves no position"):
+        run_stage("probes", spec_of({"probes": {"first": 9}}), [])
+    short = spec_of({"probes": {"documents": 40}}, Parity(length=4))
+    with pytest.raises(UserError, match="too few different ones"):
+        run_stage("probes", short, [fresh(short)])
+
+
+def test_another_label_alone_is_probed_without_the_answer():
+    task = GroupWord(length=6)
+    both, alone = ({"documents": 200, "sites": ["blocks.0.resid_post"], "labels": own} for own in ([], ["sign"]))
+    [of_both], [of_one] = (
+        run_stage("probes", spec, [fresh(spec)])[0].artifacts
+        for spec in (spec_of({"probes": settings}, task) for settings in (both, alone))
+    )
+    assert [label.name for label in of_one.labels] == ["sign"]
+    assert of_one.accuracy == of_both.accuracy[1:]
+
+
 def test_what_is_true_of_a_state_is_probed_once():
     assert label_names(GroupWord()) == ["answer", "sign"]
     assert label_names(GroupWord(ask="sign")) == ["answer", "state"]

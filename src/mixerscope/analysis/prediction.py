@@ -85,6 +85,23 @@ def left_out_means(values: Sequence[float], groups: Sequence[str], cohorts: Sequ
     return found
 
 
+def left_out_sums(values: Sequence[float], factors: Sequence[Sequence[str]], cohorts: Sequence[str]) -> list[float]:
+    """For each model the sum of what each of its factors adds, least squares over the other cohorts; what was never
+    seen there adds nothing. What several groupings foretell together, without having seen the cohort."""
+    if not values:
+        return []
+    columns = [torch.nn.functional.one_hot(_numbered(names)).double() for names in factors]
+    known = torch.cat([torch.ones(len(values), 1, dtype=torch.float64), *columns], 1)
+    wanted, number = torch.tensor(list(values), dtype=torch.float64), _numbered(cohorts)
+    found = torch.full_like(wanted, 0.5)
+    for cohort in number.unique():
+        own = number == cohort
+        if bool((~own).any()):
+            found[own] = known[own] @ (torch.linalg.pinv(known[~own]) @ wanted[~own])
+    # Models of one cell are alike in all factors: rounding must not order them.
+    return [round(value, 9) for value in found.tolist()]
+
+
 def resampled(
     groups: Mapping[Key, Sequence[Item]],
     statistic: Callable[[Mapping[Key, Sequence[Item]]], float | None],

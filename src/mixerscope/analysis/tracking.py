@@ -4,6 +4,7 @@ from pydantic import Field
 
 from mixerscope.artifacts import Erased, Erasures, Estimate, Interchanges, Lengths
 from mixerscope.artifacts.alignments import Alignments
+from mixerscope.artifacts.erasures import LEAST_READ
 from mixerscope.artifacts.state_verdict import StateName, StateTest, StateVerdict
 from mixerscope.spec import Spec
 
@@ -15,8 +16,10 @@ LEARNED = ("later, learned", "later, learned, moved", "later, learned, as held e
 beside what is held early."""
 WHOLE = ("leace", "iterated projection", "class means, every step")
 """Erasures that are to take all of a label; others are controls of theirs."""
-HELD: tuple[StateName, ...] = ("carried", "length-specific")
-"""Verdicts by which the state is held somewhere."""
+READ = "read, state"
+"""Of the state in a memory, by a probe, from chance to all of it, where most is read."""
+MOST_BY_CHANCE = 0.5
+"""Of lost answers that follow: there are at least two to choose from, however much a rule may guess."""
 
 
 class StateRules(Spec):
@@ -31,6 +34,9 @@ class StateRules(Spec):
     costs: float = Field(default=0.05, ge=0, lt=1)
     """Share of what a model knows beyond guessing that erasing the state must cost somewhere, where a fresh probe
     confirms that it was erased: a state that nobody misses is not held."""
+    reads: float = Field(default=0.25, gt=0, lt=1)
+    """Share of the way from chance to everything that a probe must read in a memory for the state to have a code there.
+    Where later answers do not follow that code, nor miss it, memories may be near by it and differ in what is used."""
 
 
 def judge_tracking(
@@ -62,7 +68,9 @@ def judge_tracking(
         StateTest(name, *(None, None, None) if one is None else (one.value, one.low, one.high))
         for name, one in asked.items()
     )
-    name, reason = _named(asked, guessing, rules, memory)
+    code = None if erasures is None else _code_inside(erasures)
+    name, reason = _named(asked, guessing, rules, memory, code)
+    tests += () if code is None else (StateTest(READ, code[0], None, None),)
     erased = (
         {} if erasures is None else {place: _erased(erasures, place == IN_STATE) for place in (IN_STREAM, IN_STATE)}
     )
@@ -70,8 +78,10 @@ def judge_tracking(
         damage, left = (None, None) if one is None else (one.damage[0], one.residual)
         tests += (StateTest(f"erased, {place}", damage, None, None), StateTest(f"left, {place}", left, None, None))
     costs = [one.damage[0] for one in erased.values() if one is not None and one.damage[0] is not None]
-    if name in HELD and costs:
-        if max(costs) < rules.costs:
+    # Of other names erasing says nothing: what has another code at each position is not taken by one map for all.
+    if name == "carried" and costs:
+        # What could be read in some memory and was not erased may be what is missed.
+        if max(costs) < rules.costs and erasures is not None and _all_erased_inside(erasures):
             return StateVerdict("undetermined", f"{reason}, but erasing it costs {max(costs):.2f}", tests)
         reason = f"{reason}; erasing it costs {max(costs):.2f} of what is known"
     return StateVerdict(name, reason, tests)
@@ -81,15 +91,22 @@ def _best_learned(aligned: Alignments | None, guessing: float) -> list[Estimate 
     """Of the subspaces that were learned, the one whose weakest test is strongest: answers behind an exchange in the
     middle, behind one late in documents, and behind the nearest of what is held early, all beyond guessing: an answer
     that is lost may follow by chance."""
+    chance = min(guessing, MOST_BY_CHANCE)
     rows = [
-        [None if test is None else _beyond(test, guessing) for test in (one.later, one.moved, one.earlier)]
+        [
+            None if test is None else _beyond(test, known)
+            for test, known in ((one.later, chance), (one.moved, chance), (one.earlier, guessing))
+        ]
         for one in (aligned.learned() if aligned is not None else ())
     ]
-    return max(rows, key=lambda row: min(one.value for one in row if one is not None), default=None)
+    told = [row for row in rows if row[0] is not None]
+    return max(told, key=lambda row: min(one.value for one in row if one is not None), default=None)
 
 
-def _beyond(right: Estimate, guessing: float) -> Estimate:
-    """The share of right answers beyond guessing."""
+def _beyond(right: Estimate, guessing: float) -> Estimate | None:
+    """The share of right answers beyond guessing; None where nothing is beyond it."""
+    if guessing >= 1:
+        return None
     value, low, high = ((one - guessing) / (1 - guessing) for one in (right.value, right.low, right.high))
     return Estimate(value, low, high, right.n)
 
@@ -110,12 +127,32 @@ def _erased(erasures: Erasures, inside: bool) -> Erased | None:
     return max(known, key=lambda one: one.damage[0] or 0.0, default=None)
 
 
+def _code_inside(erasures: Erasures) -> tuple[float, float] | None:
+    """Of the memory in which a probe reads most: how much that is, from 0, chance, to 1, and what erasing costs. None
+    where there is no memory, nothing to be read, or too little is known for a cost."""
+    known = [one for one in erasures.erased if _inside(one) and one.method in WHOLE]
+    best = max(known, key=lambda one: one.before, default=None)
+    if best is None or best.damage[0] is None or erasures.chance >= 1:
+        return None
+    return (best.before - erasures.chance) / (1 - erasures.chance), best.damage[0]
+
+
+def _all_erased_inside(erasures: Erasures) -> bool:
+    """Whether nothing is left in any memory in which the label could be read."""
+    known = [one for one in erasures.erased if _inside(one) and one.method in WHOLE]
+    return all(erasures.speaks(one) for one in known if one.before > erasures.chance + LEAST_READ)
+
+
 def _inside(one: Erased) -> bool:
     return one.site.endswith(".state")
 
 
 def _named(
-    asked: dict[str, Estimate | None], guessing: float, rules: StateRules, memory: bool
+    asked: dict[str, Estimate | None],
+    guessing: float,
+    rules: StateRules,
+    memory: bool,
+    code: tuple[float, float] | None,
 ) -> tuple[StateName, str]:
     accuracy = asked["accuracy"]
     if accuracy is None:
@@ -138,10 +175,18 @@ def _named(
     if follows("later, shift"):
         if follows("later, moved"):
             return "carried", f"later answers go on from the state that is written ({share('later, shift')})"
+        if fails("later, moved") and not fails(MET_BEFORE) and asked[MET_BEFORE] is not None:
+            # A code that turns, and comes back, may go on for ever.
+            return "undetermined", f"the code is another one elsewhere, and is met again ({share(MET_BEFORE)})"
         if fails("later, moved"):
             return "length-specific", f"the state has another code at other positions ({share('later, moved')})"
         return "undetermined", f"how it is held elsewhere cannot be told ({share('later, moved')})"
     if follows("later, swap") and follows(MET_BEFORE):
+        if code is None:
+            return "undetermined", "what is held late was held early, if by what is used; stage erase would tell"
+        if code[0] >= rules.reads and code[1] < rules.follows:
+            unused = f"a code of the state that can be read ({code[0]:.2f}) and is hardly missed ({code[1]:.2f})"
+            return "undetermined", f"what is held late was held early ({share(MET_BEFORE)}), but perhaps by {unused}"
         return "carried", f"what is held late is what was held early ({share(MET_BEFORE)}), if in no one code"
     if follows("later, swap") and not fails(MET_BEFORE) and asked[MET_BEFORE] is not None:
         return "undetermined", f"what is held late may have been held early ({share(MET_BEFORE)})"
@@ -153,10 +198,10 @@ def _named(
         where = "" if follows(learned) else f", with {share(learned)} of what comes later"
         return "undetermined", f"some directions may hold the state{where}, though not in one code of each state"
     if fails("later, shift") and follows("now, shift"):
+        if memory and asked[learned] is None:
+            return "undetermined", "a memory may hold the state in another code; stage align would tell"
         # Not at the last boundary, where the head reads the same code at every position.
         if follows("now, inner shift") and fails("now, inner moved"):
             return "length-specific", f"the state has another code at other positions ({share('now, inner moved')})"
-        if memory and asked[learned] is None:
-            return "undetermined", "a memory may hold the state in another code; stage align would tell"
         return "recomputed", f"what is written changes the answer there, and {share('later, shift')} of later ones"
     return "undetermined", f"{share('now, shift')} of answers follow at once, {share('later, shift')} later"

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from mixerscope.model import Model, build_model
-from mixerscope.planted.memories import Counter, Framed, Lagging, ListKeeper, Masked, Noisy, Silent
+from mixerscope.planted.memories import Counter, Framed, Lagging, ListKeeper, Masked, Noisy, Shadowed, Silent, Turning
 from mixerscope.planted.trackers import (
     Carrier,
     PositionReader,
@@ -163,3 +163,19 @@ EVERY_STATE: tuple[PlantedState, ...] = (
         (Silent, Recomputer),
     ),
 )
+
+UNTOLD: tuple[PlantedState, ...] = (
+    PlantedState(
+        "recurrence in a code that turns",
+        "carried",
+        "its memory is the state and which of two codes it is in; a clock that ends with training looks the same",
+        (Turning,),
+    ),
+    PlantedState(
+        "list of inputs beside an idle code",
+        "recomputed",
+        "the state is worked out from the inputs; an idle code of it is what is met again early in documents",
+        (Shadowed,),
+    ),
+)
+"""Those that nothing measured at the training length tells from others with another label: no name is the right one."""

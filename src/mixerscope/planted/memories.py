@@ -130,6 +130,41 @@ class ListKeeper(_Memory):
         return states, torch.cat([slots.flatten(1), (full + 1).to(held)], 1)
 
 
+class Shadowed(ListKeeper):
+    """The same beside a code of the state, louder than the list, that nobody reads: what is nearest are documents in
+    the same state."""
+
+    def state_size(self, length: int) -> int:
+        return self.size + self.codes.shape[1]
+
+    def begin(self, like: Tensor) -> Tensor:
+        code = self.codes[self.start].expand(len(like), -1)
+        return torch.cat([code, super().begin(like)], 1)
+
+    def move(self, held: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        states, kept = super().move(held[:, self.codes.shape[1] :], inputs)
+        return states, torch.cat([self.codes[states], kept], 1)
+
+
+class Turning(_Memory):
+    """Holds the state in one of two codes, in turns, and which of them it is."""
+
+    def placed(self, task: StateTask, level: int, top: bool) -> None:
+        self.size = self.codes.shape[1] + 1
+
+    def _coded(self, states: Tensor, turn: Tensor) -> Tensor:
+        return torch.cat([self.codes[(states + turn) % len(self.codes)], turn[:, None]], 1)
+
+    def begin(self, like: Tensor) -> Tensor:
+        start = torch.full_like(like[:, 0], self.start).long()
+        return self._coded(start, start * 0)
+
+    def move(self, held: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        turn = held[:, -1].round().long()
+        states = self.moves[(nearest(held[:, :-1], self.codes) - turn) % len(self.codes), inputs]
+        return states, self._coded(states, (turn + 1) % 2)
+
+
 class Counter(_Memory):
     """Parity: holds how many ones there were, as a length along a direction, and knows which of the numbers that occur
     in training are odd."""

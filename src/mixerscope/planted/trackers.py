@@ -33,7 +33,7 @@ class Tracker(Mixer):
         self.register_buffer("tokens", tokens)
         self.register_buffer("codes", torch.randn(automaton.num_states, width, generator=rng))
         self.register_buffer("said", LOUD * answers)
-        self.start, self.inputs = automaton.start, len(automaton.inputs)
+        self.start, self.inputs, self.seed = automaton.start, len(automaton.inputs), seed
 
     def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """There is nothing to initialise."""
@@ -83,24 +83,29 @@ class Carrier(Tracker):
         return torch.stack(outputs, 1)
 
 
-class TimedCarrier(Carrier):
-    """The same, but every position has codes of its own, and there are codes for so many positions only."""
+class Clocked(Tracker):
+    """Every position has codes of its own, unlike those of any other; there are codes for so many positions only."""
 
-    known_positions = 0
+    timed: Tensor
 
     def placed(self, task: StateTask, level: int, top: bool) -> None:
-        self.known_positions = task.length
-
-    def _turned(self, states: Tensor, at: Tensor, back: bool = False) -> Tensor:
-        count = len(self.codes)
-        known = at <= self.known_positions
-        return torch.where(known, (states + (-at if back else at)) % count, states * 0)
+        states, width = self.codes.shape
+        rng = stream(self.seed, "planted codes by position")
+        # Behind the known positions one code for all states: nothing is told any more.
+        last = torch.zeros(1, states, width)
+        drawn = torch.randn(task.length + 1, states, width, generator=rng)
+        self.register_buffer("timed", torch.cat([drawn, last]))
 
     def code(self, states: Tensor, at: Tensor) -> Tensor:
-        return self.codes[self._turned(states, at)]
+        return self.timed[at.clamp(max=len(self.timed) - 1), states]
 
     def decode(self, held: Tensor, at: Tensor) -> Tensor:
-        return self._turned(nearest(held, self.codes), at, back=True)
+        rows = self.timed[at.clamp(max=len(self.timed) - 1)]
+        return (torch.einsum("...d,...sd->...s", held, rows) - rows.square().sum(-1) / 2).argmax(-1)
+
+
+class TimedCarrier(Clocked, Carrier):
+    """A carrier whose memory is in the code of the position."""
 
 
 class Recomputer(Tracker):
@@ -130,31 +135,20 @@ class WindowReader(Tracker):
         return torch.stack(found, 1)
 
 
-class PositionReader(Recomputer):
+class PositionReader(Clocked, Recomputer):
     """Every position has a code of its own for what it worked out; `Translator` knows those of some positions."""
 
-    known_positions = 0
-
-    def placed(self, task: StateTask, level: int, top: bool) -> None:
-        self.known_positions = task.length
-
     def say(self, states: Tensor, at: Tensor) -> Tensor:
-        return LOUD * self.codes[(states + at) % len(self.codes)]
+        return LOUD * self.code(states, at)
 
 
-class Translator(Tracker):
+class Translator(Clocked):
     """Behind a `PositionReader`: puts the answer that the code means, at this position, in the place of the code."""
 
-    known_positions = 0
-
-    def placed(self, task: StateTask, level: int, top: bool) -> None:
-        self.known_positions = task.length
-
     def forward(self, x: Tensor) -> Tensor:
-        at = torch.arange(x.shape[1], device=x.device)
-        code = nearest(x, LOUD * self.codes)
-        states = torch.where(at <= self.known_positions, (code - at) % len(self.codes), 0)
-        return self.said[states] - LOUD * self.codes[code]
+        at = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
+        states = self.decode(x / LOUD, at)
+        return self.said[states] - LOUD * self.code(states, at)
 
 
 class Scanner(Tracker):

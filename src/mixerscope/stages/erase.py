@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 from torch import Tensor
 
 from mixerscope.artifacts import Artifact, Erased, ErasedOnce, Erasures, Refitted
@@ -24,7 +24,7 @@ from mixerscope.stages.erase_methods import IRRELEVANT, METHODS, WHOLE, Known, i
 from mixerscope.stages.erase_middle import Middle
 from mixerscope.stages.erase_recurrence import METHOD, erase_inside
 from mixerscope.stages.state_pairs import middle
-from mixerscope.stages.vectors import ANSWER, Vectors, draw_vectors, draw_vectors_at, label_names
+from mixerscope.stages.vectors import ANSWER, Vectors, demand_first, draw_vectors, draw_vectors_at, label_names
 
 
 class EraseStates(Stage):
@@ -58,8 +58,16 @@ class EraseStates(Stage):
     once: bool = True
     """Whether the label is also erased at the position in the middle alone."""
 
+    @field_validator("times")
+    @classmethod
+    def _training_length_first(cls, times: tuple[int, ...]) -> tuple[int, ...]:
+        if times[:1] != (1,) or list(times) != sorted(set(times)):
+            raise ValueError(f"give 1, the training length, and then longer ones, got {list(times)}")
+        return times
+
     def check(self, spec: RunSpec) -> None:
         label_names(demand_states(spec.task), (self.label,))
+        demand_first(demand_states(spec.task), self.first)
 
     def run(self, trained: Trained) -> list[Result]:
         spec, models = trained.first, trained.models

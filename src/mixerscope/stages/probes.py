@@ -23,7 +23,7 @@ from mixerscope.randomness import stream
 from mixerscope.sites import named_sites
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Impossible, Result, Stage, Trained
-from mixerscope.stages.vectors import ANSWER, Vectors, draw_vectors, label_names
+from mixerscope.stages.vectors import ANSWER, Vectors, demand_first, draw_vectors, label_names
 
 VECTOR_BYTES = 4 << 30
 """Of sites whose vectors are in memory together: all those of one model with four blocks, so that it runs once."""
@@ -57,6 +57,7 @@ class ProbeStates(Stage):
 
     def check(self, spec: RunSpec) -> None:
         label_names(demand_states(spec.task), self.labels)
+        demand_first(demand_states(spec.task), self.first)
         self.chosen(build_model(spec.model, spec.task.vocab_size, 0))
 
     def chosen(self, model: Model) -> list[str]:

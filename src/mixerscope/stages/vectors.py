@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mixerscope.errors import UnknownName
+from mixerscope.errors import UnknownName, UserError
 from mixerscope.probing.ridge import Parts, balanced_share, parts_by_document
 from mixerscope.randomness import stream
 from mixerscope.tasks import UNSCORED, Batch, StateTask
@@ -27,6 +27,8 @@ class Vectors:
     """[n, p]"""
     labels: Mapping[str, Tensor]
     """Name to [m]."""
+    answers: Tensor
+    """[m] the label that is asked for, whether it is among these or not."""
     hard: Tensor
     """[m] whether the last token alone does not tell the answer."""
     parts: Parts
@@ -41,7 +43,7 @@ class Vectors:
     def ceiling(self, right: Tensor, scored: Tensor) -> list[float]:
         """Balanced accuracy of the models' own answers, on the judging vectors where `scored` [m] holds."""
         judged = self.parts.judge & scored
-        return balanced_share(right[:, judged].double(), self.labels[ANSWER][judged]).tolist()
+        return balanced_share(right[:, judged].double(), self.answers[judged]).tolist()
 
 
 def label_names(task: StateTask, asked: tuple[str, ...] = ()) -> list[str]:
@@ -65,12 +67,24 @@ def label_of_states(task: StateTask, name: str) -> Tensor:
     return {ANSWER: automaton.answer, "state": every, **automaton.labels}[name]
 
 
+def demand_first(task: StateTask, first: int | None) -> None:
+    """Refuses to look behind the end of documents."""
+    if first is not None and first > task.length:
+        raise UserError(f"first = {first} leaves no position to look at in documents of {task.length}")
+
+
 def draw_vectors(
     task: StateTask, documents: int, each: int, first: int | None, names: list[str], data_seed: int
 ) -> Vectors:
     """`each` random positions of each document that are asked about, from input `first` on."""
     first = task.length // 2 if first is None else first
-    return _draw(task, documents, each, slice(first, None), names, stream(data_seed, "vectors"))
+    drawn = _draw(task, documents, each, slice(first, None), names, stream(data_seed, "vectors"))
+    if not all(bool(part.any()) for part in vars(drawn.parts).values()):
+        raise UserError(
+            f"{documents} documents of {task.length} inputs are too few different ones, or too seldom asked about from"
+            f" input {first} on, to fit, choose and judge probes with; take more, or make them longer"
+        )
+    return drawn
 
 
 def draw_vectors_at(task: StateTask, documents: int, at: int, names: list[str], data_seed: int) -> Vectors:
@@ -90,4 +104,5 @@ def _draw(task: StateTask, documents: int, each: int, within: slice, names: list
     valid = asked.gather(1, positions).flatten()
     parts = Parts(parts.fit & valid, parts.choose & valid, parts.judge & valid)
     hard = task.hard(task.inputs_of(batch.tokens)).gather(1, positions).flatten()
-    return Vectors(batch, positions, {name: label_of_states(task, name)[states] for name in names}, hard, parts)
+    labels = {name: label_of_states(task, name)[states] for name in names}
+    return Vectors(batch, positions, labels, label_of_states(task, ANSWER)[states], hard, parts)

@@ -27,6 +27,8 @@ from mixerscope.training.objective import answer_correct
 
 GATE = 0.95
 """Accuracy at the training length below which nothing is said of how a model does it."""
+TIMES = (1, 2, 4)
+"""Lengths of training that documents have which a model is tried on."""
 CLIP = 1.0
 ATTENTION = "attention"
 """A mover of information that carries no state: all it knows of earlier positions it reads from their stream."""
@@ -53,7 +55,7 @@ class Settings:
         """Those that need nothing of a model but its boundaries."""
         fewer = self.documents * 3 // 5
         return {
-            "lengths": EvaluateLengths(times=(1, 2, 4), documents=max(64, self.documents // 8)),
+            "lengths": EvaluateLengths(times=TIMES, documents=max(64, self.documents // 8)),
             "probes": ProbeStates(documents=self.documents),
             "erase": EraseStates(documents=fewer, damaged_documents=max(32, self.documents // 16), draws=5),
             "recover": RecoverAnswers(pairs=max(32, self.documents // 16)),
@@ -122,6 +124,16 @@ def _rate(done: float, warmup: float) -> float:
     return done / warmup if done < warmup else 0.5 * (1 + math.cos(math.pi * (done - warmup) / (1 - warmup)))
 
 
+def _demand_room(model: Adapted, task: StateTask) -> None:
+    """Refuses before training what would be refused behind it."""
+    longest = task.at_length(max(TIMES) * task.length).max_length
+    if model.longest is not None and longest > model.longest:
+        raise UserError(
+            f"documents {max(TIMES)} times as long have {longest} tokens, and the model takes {model.longest}; make the"
+            " task's length smaller"
+        )
+
+
 def tuned(
     make: Callable[[], Adapted],
     fresh: Callable[[], Adapted],
@@ -133,6 +145,7 @@ def tuned(
     """A model fine-tuned and looked at; `fresh` is its shape with random weights, which probes are compared with."""
     task = demand_states(task)
     model = make().to(machine.device)
+    _demand_room(model, task)
     with construction(settings.seed):  # of dropout, where a model has any
         accuracy, losses = tune(model, task, settings, tell)
     spec = _Spec(task, settings.seed)

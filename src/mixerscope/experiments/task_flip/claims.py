@@ -7,26 +7,24 @@ drawn again within each cell; where too few seeds learned a task nothing is said
 import json
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mixerscope.analysis.quantiles import exact_interval
 from mixerscope.analysis.readability import profile, shapes_under_other_rules
-from mixerscope.experiments.task_flip.claims_pretrained import (
-    bottleneck,
-    not_by_a_direction,
-    tuned_elsewhere,
-    tuned_flip,
+from mixerscope.experiments.task_flip.claims_erasure import (
+    SINGLE,
+    available_not_needed,
+    boundaries,
+    necessary,
+    necessary_longer,
 )
+from mixerscope.experiments.task_flip.claims_pretrained import bottleneck, not_by_a_direction, tuned_flip
 from mixerscope.experiments.task_flip.evidence import (
     Cells,
     convolution_grouping,
-    damages,
-    differing_boundaries,
     flip_of,
     grouping_of,
-    rank_agreement,
-    residuals,
 )
 from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, untestable
 from mixerscope.experiments.task_flip.models import Cell, Model
@@ -42,11 +40,7 @@ from mixerscope.experiments.task_flip.study import (
     Z6,
 )
 
-LAYERS = 4
-LEAST_DAMAGE = 0.05
-"""Share of what a model knows beyond guessing; less is none."""
 JUMP = 0.5
-ALIKE = 0.8
 CONVOLVED = ("Mamba", "Mamba-2")
 
 
@@ -75,18 +69,23 @@ def decided(best: dict[Cell, list[Model]], tuned: Sequence[Tuned] = ()) -> list[
 def _late_on_parity(cells: Cells) -> Found:
     known = {name: cells.curves(PARITY, name) for name in RECURRENT}
     known = {name: curves for name, curves in known.items() if len(curves) >= LEAST_SEEDS}
-    if len(known) < LEAST_SEEDS:
-        return untestable(f"{len(known)} of {len(RECURRENT)} architectures learned parity with {LEAST_SEEDS} seeds")
     shapes = {name: [profile(curve).shape for curve in curves] for name, curves in known.items()}
     late = {name: own.count("late") / len(own) for name, own in shapes.items()}
     others = [name for name, share in late.items() if share <= 0.5]
+    if len(others) < 2 <= len(others) + len(RECURRENT) - len(known):
+        # Those that are not known could make it two.
+        return untestable(f"{len(known)} of {len(RECURRENT)} architectures learned parity with {LEAST_SEEDS} seeds")
     every = [shape for own in shapes.values() for shape in own]
-    moved = [len({*shapes_under_other_rules(curve)}) > 1 for curves in known.values() for curve in curves]
     low, high = exact_interval(every.count("late"), len(every))
     said = "; ".join(f"{name} {_counted(own)}" for name, own in shapes.items())
-    effect = f"{said}; the name of {sum(moved)} of {len(moved)} curves moves with its thresholds"
+    effect = f"{said}; {_moved([curve for curves in known.values() for curve in curves])}"
     outcome: Outcome = "contradicted" if len(others) >= 2 else "supported"
     return Found(outcome, effect, every.count("late") / len(every), low, high, min(map(len, known.values())))
+
+
+def _moved(curves: Sequence[Sequence[float]]) -> str:
+    moved = [len({profile(curve).shape, *shapes_under_other_rules(curve)}) > 1 for curve in curves]
+    return f"the name of {sum(moved)} of {len(moved)} curves moves with its thresholds"
 
 
 def _counted(shapes: Sequence[str]) -> str:
@@ -102,8 +101,8 @@ def _gradual_on_parity(cells: Cells) -> Found:
     if not jumps:
         return untestable("the state cannot be read anywhere", len(curves))
     low, high = cells.interval([(PARITY, TRANSFORMER)], lambda of: _median_jump(of.curves(PARITY, TRANSFORMER)))
-    effect = f"largest step {statistics.median(jumps):.2f} of the gain; {_counted([one.shape for one in profiles])}"
-    value = statistics.median(jumps)
+    value, shapes = statistics.median(jumps), _counted([one.shape for one in profiles])
+    effect = f"largest step {value:.2f} of the gain; {shapes}; {_moved(curves)}"
     return Found("supported" if value < JUMP else "contradicted", effect, value, low, high, len(curves))
 
 
@@ -124,7 +123,17 @@ def _flip(cells: Cells) -> Found:
         return untestable("some curve never rises")
     low, high = cells.interval(names, lambda of: flip_of(of, others))
     single = "; ".join(f"{name} {_signed(flip_of(cells, [name]))}" for name in others)
-    return above(f"flip {value:+.2f}: {single}", value, low, high, cells.fewest(names))
+    hard = replace(cells, hard=True)
+    ends = hard.interval(names, lambda of: flip_of(of, others))
+    beside = f"where the last token does not tell {_signed(flip_of(hard, others))} ({_interval(*ends)})"
+    found = above(f"flip {value:+.2f}: {single}; {beside}", value, low, high, cells.fewest(names))
+    # Brackets that were opened last are read off the last token: without them it must be seen too.
+    masked = found.outcome == "supported" and (ends[0] is None or ends[0] <= 0)
+    return replace(found, outcome="contradicted") if masked else found
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "no interval" if low is None or high is None else f"{low:+.2f} to {high:+.2f}"
 
 
 def _signed(value: float | None) -> str:
@@ -142,52 +151,14 @@ def _grouping(cells: Cells) -> Found:
     names = [(task, name) for task in (PARITY, BRACKETS, S3) for name in known]
     low, high = cells.interval(names, lambda of: min(grouping_of(of, S3, [name]) or 0.0 for name in known))
     said = "; ".join(f"{name} {value:+.2f}" for name, value in single.items())
-    outcome: Outcome = "supported" if min(single.values()) > 0 else "contradicted"
+    hard = min(grouping_of(replace(cells, hard=True), S3, [name]) or 0.0 for name in known)
+    said = f"{said}; where the last token does not tell {hard:+.2f} at least"
+    outcome: Outcome = "supported" if min(hard, *single.values()) > 0 else "contradicted"
     return Found(outcome, said, min(single.values()), low, high, cells.fewest(names))
 
 
 def _grouped(cells: Cells, task: str, name: str) -> bool:
     return cells.fewest([(each, name) for each in (PARITY, BRACKETS, task)]) >= LEAST_SEEDS
-
-
-def _necessary(method: str | None, longer: bool = False) -> Callable[[Cells], Found]:
-    """Damage at the inner boundary that reads best; with a method alone as it is, else by what a refit confirms and
-    beyond that of random subspaces."""
-
-    def test(cells: Cells) -> Found:
-        tasks = (PARITY, BRACKETS) if longer else (PARITY, BRACKETS, S3)
-        own = {key: models for key, models in cells.models.items() if key[0] in tasks and key[2] == LAYERS}
-        numbers = {key: damages(models, method, longer) for key, models in own.items()}
-        numbers = {key: values for key, values in numbers.items() if len(values) >= LEAST_SEEDS}
-        asked = sum(map(len, own.values()))
-        if not numbers:
-            near = "clean answers of longer documents are too near guessing, or were not compared with random subspaces"
-            why = near if longer else "nothing could be erased"
-            return untestable(f"{why}, or a fresh probe still reads, in all but a few of {asked} models")
-        value = statistics.fmean(statistics.fmean(values) for values in numbers.values())
-        low, high = Cells.interval_of(
-            numbers, lambda of: statistics.fmean(statistics.fmean(values) for values in of.values())
-        )
-        left = [value for models in own.values() for value in residuals(models, method)] if method else []
-        rest = f", a fresh probe still reads {statistics.median(left):.2f}" if left else ""
-        count = sum(map(len, numbers.values()))
-        effect = f"damage {value:.2f} in {count} of {asked} models, {len(numbers)} cells{rest}"
-        return above(effect, value, low, high, min(map(len, numbers.values())), LEAST_DAMAGE)
-
-    return test
-
-
-def _boundaries(cells: Cells) -> Found:
-    flags = {key: differing_boundaries(models) for key, models in cells.models.items() if key[2] == LAYERS}
-    flags = {key: values for key, values in flags.items() if values}
-    every = [value for values in flags.values() for value in values]
-    if len(every) < LEAST_SEEDS:
-        return untestable("in no three models could both boundaries be told; " + tuned_elsewhere(cells))
-    share = sum(every) / len(every)
-    low, high = exact_interval(sum(every), len(every))
-    effect = f"another boundary in {sum(every)} of {len(every)} four-layer models (inner boundaries)"
-    effect = f"{effect}; {tuned_elsewhere(cells)}"
-    return Found("supported" if low > 0.5 else "contradicted", effect, share, low, high, min(map(len, flags.values())))
 
 
 def _through_convolutions(cells: Cells) -> Found:
@@ -204,22 +175,6 @@ def _through_convolutions(cells: Cells) -> Found:
     low, high = cells.interval(names, lambda of: convolution_grouping(of, known))
     effect = f"grouping by damage without taps {value:+.2f}, in {' and '.join(known)}"
     return above(effect, value, low, high, min(len(cells.of(*name)) for name in names))
-
-
-def _available_not_needed(cells: Cells) -> Found:
-    by_cell = {key: rank_agreement(models) for key, models in cells.models.items() if key[2] == LAYERS}
-    by_cell = {key: values for key, values in by_cell.items() if len(values) >= LEAST_SEEDS}
-    if not by_cell:
-        return untestable("in no cell do three seeds have both curves")
-    medians = {key: statistics.median(values) for key, values in by_cell.items()}
-    above = [key for key, value in medians.items() if value > ALIKE]
-    value = statistics.median(medians.values())
-    low, high = Cells.interval_of(
-        by_cell, lambda of: statistics.median(statistics.median(values) for values in of.values())
-    )
-    effect = f"rank correlation {value:.2f}, above {ALIKE} in {len(above)} of {len(medians)} cells"
-    outcome: Outcome = "contradicted" if len(above) == len(medians) else "supported"
-    return Found(outcome, effect, value, low, high, min(map(len, by_cell.values())))
 
 
 def _contrast(*tasks: str, signs: Sequence[int]) -> Callable[[Cells], Found]:
@@ -271,14 +226,14 @@ TESTS: dict[str, Callable[[Cells], Found]] = {
     "C3": _flip,
     "C4": tuned_flip,
     "C5": _grouping,
-    "C6a": _necessary("single direction"),
-    "C6b": _necessary(None),
-    "C7": _necessary(None, longer=True),
+    "C6a": necessary(SINGLE),
+    "C6b": necessary(None),
+    "C7": necessary_longer,
     "C8": bottleneck,
-    "C9": _boundaries,
+    "C9": boundaries,
     "C10": not_by_a_direction,
     "C11": _through_convolutions,
-    "C12": _available_not_needed,
+    "C12": available_not_needed,
     "A1": _contrast(Z6, S3, signs=(1, -1)),
     "A2": _contrast(Z6, S3, signs=(1, 1)),
     "A3": _locality,

@@ -14,6 +14,8 @@ from mixerscope.experiments.task_flip.study import BRACKETS, PARITY, S3, TRANSFO
 LAYERS = 4
 REFITTED = ("leace", "iterated projection")
 """Erasures that go on until a fresh probe should read nothing."""
+LEAST_DAMAGE = 0.05
+"""Share of what a model knows beyond guessing; less is none."""
 DRAWS = 500
 Key = TypeVar("Key")
 Item = TypeVar("Item")
@@ -28,13 +30,17 @@ class Cells:
     models: Mapping[Cell, Sequence[Model]]
     tuned: Sequence[Tuned] = ()
     """Pretrained ones that were fine-tuned."""
+    hard: bool = False
+    """Whether curves are of positions where the last token does not tell the answer."""
 
     def of(self, task: str, architecture: str, layers: int = LAYERS) -> Sequence[Model]:
         return self.models.get((task, architecture, layers), ())
 
     def curves(self, task: str, architecture: str, layers: int = LAYERS) -> list[list[float]]:
         """Readability of the answer over the boundaries, a curve a seed."""
-        return [model.curve for model in self.of(task, architecture, layers) if model.curve is not None]
+        models = self.of(task, architecture, layers)
+        found = (model.hard_curve if self.hard else model.curve for model in models)
+        return [curve for curve in found if curve is not None]
 
     def fewest(self, names: Sequence[Name]) -> int:
         """Curves of the cell that has fewest."""
@@ -49,7 +55,7 @@ class Cells:
     ) -> tuple[float | None, float | None]:
         """Of a statistic of some cells, over seeds."""
         own = {(*name, LAYERS): self.of(*name) for name in names}
-        return resampled(own, lambda again: statistic(Cells(again)), DRAWS)
+        return resampled(own, lambda again: statistic(Cells(again, hard=self.hard)), DRAWS)
 
     @staticmethod
     def interval_of(
@@ -117,10 +123,29 @@ def damages(models: Sequence[Model], method: str | None, longer: bool = False) -
     found: list[float] = []
     for model in models:
         if method is not None:
-            known = [one for one in inner(model, method) if one.damage is not None]
+            known = inner(model, method)
         else:
-            known = [one for way in REFITTED for one in inner(model, way) if one.speaks]
+            # In longer documents too a fresh probe must read nothing any more.
+            whole = [one for way in REFITTED for one in inner(model, way)]
+            known = [one for one in whole if (not one.longer_left if longer else one.speaks)]
         values = [(one.before, value) for one in known if (value := _damage(one, method is None, longer)) is not None]
+        if values:
+            best = max(before for before, _ in values)
+            found.append(min(value for before, value in values if before == best))
+    return found
+
+
+def refitted_damages(models: Sequence[Model]) -> list[float]:
+    """A number a model: in longer documents, the damage by what was found there, at the inner boundary that reads best,
+    the milder of two ways, beyond that of the random subspaces that the training length's erasure is compared with."""
+    found: list[float] = []
+    for model in models:
+        known = [one for way in REFITTED for one in inner(model, way)]
+        values = [
+            (one.before, one.refitted - one.longer_controls)
+            for one in known
+            if one.refitted is not None and one.longer_controls is not None
+        ]
         if values:
             best = max(before for before, _ in values)
             found.append(min(value for before, value in values if before == best))
@@ -140,24 +165,30 @@ def _damage(one: Erasure, beyond: bool, longer: bool) -> float | None:
     return None if damage is None or controls is None else damage - controls
 
 
-def differing_boundaries(models: Sequence[Model]) -> list[bool]:
-    """A flag a model: whether the inner boundary that reads best is another than that where iterated projection hurts
-    most."""
+def differing_boundaries(models: Sequence[Model], method: str | None = None) -> list[bool]:
+    """A flag a model: whether the inner boundary that reads best is another than that where erasing hurts most. Without
+    a method, by erasures of which a refit says that they took the label, the milder of them. Of models in which two
+    boundaries can be compared, and one of them is missed at all."""
     found: list[bool] = []
     for model in models:
-        known = [one for one in inner(model, "iterated projection") if one.damage is not None]
-        if len(known) > 1 and max(one.damage or 0.0 for one in known) > 0:
-            reads = max(known, key=lambda one: (one.before, one.boundary))
-            hurts = max(known, key=lambda one: (one.damage or 0.0, one.boundary))
-            found.append(reads.boundary != hurts.boundary)
+        hurt: dict[int, tuple[float, float]] = {}
+        for way in REFITTED if method is None else (method,):
+            for one in inner(model, way):
+                if one.damage is not None and (method is not None or one.speaks):
+                    _, damage = hurt.get(one.boundary, (0.0, one.damage))
+                    hurt[one.boundary] = one.before, min(damage, one.damage)
+        if len(hurt) > 1 and max(damage for _, damage in hurt.values()) >= LEAST_DAMAGE:
+            reads = max(hurt, key=lambda at: (hurt[at][0], at))
+            hurts = max(hurt, key=lambda at: (hurt[at][1], at))
+            found.append(reads != hurts)
     return found
 
 
-def rank_agreement(models: Sequence[Model]) -> list[float]:
-    """Rank correlation, a number a model, of readability and damage by iterated projection over all boundaries."""
+def rank_agreement(models: Sequence[Model], method: str) -> list[float]:
+    """Rank correlation, a number a model, of readability and the damage by a way of erasing over all boundaries."""
     found: list[float] = []
     for model in models:
-        known = [one for one in model.erasures if one.method == "iterated projection" and one.damage is not None]
+        known = [one for one in model.erasures if one.method == method and one.damage is not None]
         if len(known) > 2:
             value = rank_correlation([one.before for one in known], [one.damage or 0.0 for one in known])
             if value is not None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from mixerscope.artifacts.erasures import LEAST_READ, MOST_LEFT
+
 GATE = 0.99
 """Accuracy at the training length that a model must have for anything to be said of how it does it."""
 FOUR = 4
@@ -32,6 +34,12 @@ class Erasure:
     """Damage by random subspaces of the same variance."""
     longer_controls: float | None = None
     """The same in longer documents."""
+    longer_left: bool = True
+    """Whether a fresh probe of longer documents still reads it there, or could not before."""
+    refitted: float | None = None
+    """Damage in longer documents by an erasure that was found there, where a fresh probe then reads nothing."""
+    alike: float | None = None
+    """Of what probes read in longer documents and at the training length: mean squared cosine."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,12 @@ class Model:
         """Readability of the answer at the boundaries, over every position."""
         return self.curves.get(("answer", "every"))
 
+    @property
+    def hard_curve(self) -> list[float] | None:
+        """The same over positions where the last token does not tell the answer: after closing brackets. Where there
+        is no such difference, over every position."""
+        return self.curves.get(("answer", "hard"), self.curve)
+
     def holds(self, times: int = FOUR) -> bool | None:
         """Whether the last answer of longer documents is nearer right than guessed; None where not measured."""
         if times not in self.last:
@@ -78,8 +92,8 @@ class Model:
 
 def models_of(tables: dict[str, pl.DataFrame]) -> list[Model]:
     """All of them."""
-    lengths, curves, erasures, recovered = (
-        _by_run(tables[name]) for name in ("lengths", "probes", "erasures", "recoveries")
+    lengths, curves, erasures, again, recovered = (
+        _by_run(tables[name]) for name in ("lengths", "probes", "erasures", "refitted", "recoveries")
     )
     found: list[Model] = []
     for row in tables["models"].iter_rows(named=True):
@@ -92,7 +106,7 @@ def models_of(tables: dict[str, pl.DataFrame]) -> list[Model]:
                 last={one["times"]: one["last"] for one in own},
                 guessing={one["times"]: one["guessing"] for one in own},
                 curves=_curves(curves.get(row["run_id"], [])),
-                erasures=_erasures(erasures.get(row["run_id"], [])),
+                erasures=_erasures(erasures.get(row["run_id"], []), again.get(row["run_id"], [])),
                 taps=_taps(recovered.get(row["run_id"], [])),
             )
         )
@@ -117,7 +131,8 @@ def _curves(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str], list[float]
     return whole
 
 
-def _erasures(rows: Iterable[dict[str, Any]]) -> list[Erasure]:
+def _erasures(rows: Iterable[dict[str, Any]], again: Iterable[dict[str, Any]]) -> list[Erasure]:
+    refitted = {(row["boundary"], row["method"], row["length"]): row for row in again}
     found: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for row in rows:
         if row["boundary"] is not None:
@@ -125,15 +140,24 @@ def _erasures(rows: Iterable[dict[str, Any]]) -> list[Erasure]:
     whole: list[Erasure] = []
     for (boundary, method), own in sorted(found.items()):
         short, *longer = sorted(own, key=lambda row: row["length"])
+        there = refitted.get((boundary, method, longer[0]["length"])) if longer else None
         whole.append(
             Erasure(
                 *(boundary, method, short["before"], short["residual"], short["speaks"], short["damage"]),
                 longer=longer[0]["damage"] if longer else None,
                 controls=_damage(short, short["random_variance"]),
                 longer_controls=_damage(longer[0], longer[0]["random_variance"]) if longer else None,
+                longer_left=there is None or not _took(there, there["kept_residual"]),
+                refitted=there["damage"] if there is not None and there["speaks"] else None,
+                alike=there["alike"] if there is not None else None,
             )
         )
     return whole
+
+
+def _took(row: dict[str, Any], residual: float) -> bool:
+    """Whether there was something to read, and a fresh probe reads nothing any more."""
+    return row["before"] > row["chance"] + LEAST_READ and residual <= row["chance"] + MOST_LEFT
 
 
 def _taps(rows: Iterable[dict[str, Any]]) -> list[float]:

@@ -7,7 +7,7 @@ is nearer right than guessed. Verdicts are ordered: carried, undetermined, all o
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mixerscope.analysis.prediction import Area, area, left_out_means
+from mixerscope.analysis.prediction import Area, area, left_out_means, left_out_sums
 from mixerscope.experiments.task_flip.models import FOUR, Model
 
 CARRIED, UNDETERMINED = "carried", "undetermined"
@@ -29,17 +29,17 @@ def verdict_score(model: Model) -> float:
     return {CARRIED: 1.0, UNDETERMINED: 0.5}.get(model.verdict or UNDETERMINED, 0.0)
 
 
-def best_read(model: Model) -> float:
-    """Readability at the boundary that reads best; nothing where it could not be measured."""
-    return max(model.curve or [0.0])
+def best_read(model: Model) -> float | None:
+    """Readability at the boundary that reads best; None where it could not be measured."""
+    return None if model.curve is None else max(model.curve)
 
 
-def _test(model: Model, name: str) -> float:
-    """One test of the verdict; nothing where it was not measured."""
-    return model.tests.get(name) or 0.0
+def _test(model: Model, name: str) -> float | None:
+    """One test of the verdict; None where it was not measured."""
+    return model.tests.get(name)
 
 
-PREDICTORS: dict[str, Callable[[Model], float]] = {
+PREDICTORS: dict[str, Callable[[Model], float | None]] = {
     VERDICT: verdict_score,
     "accuracy at the training length": lambda model: model.accuracy[1],
     "readability": best_read,
@@ -56,18 +56,25 @@ def asked(models: Sequence[Model]) -> list[Model]:
 
 
 def predictions(models: Sequence[Model]) -> list[Predicted]:
-    """Every predictor, the verdict first; architecture and task alone by what became of other cohorts of theirs."""
+    """Every predictor, the verdict first; architecture and task, alone and together, by what became of other cohorts of
+    theirs: a cohort that holds is then foretold by those of its kind that do not, which counts against them."""
     known = asked(models)
     good = [bool(model.holds(FOUR)) for model in known]
     cohorts = [model.cohort for model in known]
     tasks, architectures = [model.cell[0] for model in known], [model.cell[1] for model in known]
-    scores = {name: [of(model) for model in known] for name, of in PREDICTORS.items()}
+    scores: dict[str, Sequence[float | None]] = {
+        name: [of(model) for model in known] for name, of in PREDICTORS.items()
+    }
     for name, groups in (("architecture alone", architectures), ("task alone", tasks)):
         scores[name] = left_out_means([float(one) for one in good], groups, cohorts)
-    return [
-        Predicted(name, area(values, good, cohorts), area(values, good, cohorts, within=architectures), len(known))
-        for name, values in scores.items()
-    ]
+    scores["architecture and task"] = left_out_sums([float(one) for one in good], (architectures, tasks), cohorts)
+    found: list[Predicted] = []
+    for name, values in scores.items():
+        told = {i: value for i, value in enumerate(values) if value is not None}
+        own = [*told.values()], [good[i] for i in told], [cohorts[i] for i in told]
+        within = area(*own, within=[architectures[i] for i in told])
+        found.append(Predicted(name, area(*own), within, len(told)))
+    return found
 
 
 def by_verdict(models: Sequence[Model]) -> dict[str, tuple[int, int]]:

@@ -1,0 +1,134 @@
+"""Tests of the sentences about what erasing does: whether what can be read is necessary, and where it is missed."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from mixerscope.analysis.quantiles import exact_interval
+from mixerscope.experiments.task_flip.claims_pretrained import tuned_elsewhere
+from mixerscope.experiments.task_flip.evidence import (
+    LAYERS,
+    LEAST_DAMAGE,
+    Cells,
+    damages,
+    differing_boundaries,
+    inner,
+    rank_agreement,
+    refitted_damages,
+    residuals,
+)
+from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, untestable
+from mixerscope.experiments.task_flip.models import Cell, Model
+from mixerscope.experiments.task_flip.study import BRACKETS, PARITY, S3
+
+ALIKE = 0.8
+SINGLE, LEACE, ITERATED = "single direction", "leace", "iterated projection"
+Numbers = dict[Cell, list[float]]
+"""A number a model, of cells with enough of them."""
+
+
+def _of_cells(cells: Cells, tasks: Sequence[str], of: Callable[[Sequence[Model]], list[float]]) -> Numbers:
+    found = {key: of(models) for key, models in cells.models.items() if key[0] in tasks and key[2] == LAYERS}
+    return {key: values for key, values in found.items() if len(values) >= LEAST_SEEDS}
+
+
+def _mean_of_cells(numbers: Mapping[Cell, Sequence[float]]) -> float:
+    return statistics.fmean(statistics.fmean(values) for values in numbers.values())
+
+
+def _in_cells(numbers: Numbers, asked: int) -> str:
+    """How large, in how many models, and for each task."""
+    by_task = {task: {key: own for key, own in numbers.items() if key[0] == task} for task, _, _ in numbers}
+    each = ", ".join(f"{task} {_mean_of_cells(own):+.2f}" for task, own in by_task.items())
+    count = sum(map(len, numbers.values()))
+    return f"{_mean_of_cells(numbers):.2f} in {count} of {asked} models, {len(numbers)} cells ({each})"
+
+
+def _asked(cells: Cells, tasks: Sequence[str]) -> int:
+    return sum(len(models) for key, models in cells.models.items() if key[0] in tasks and key[2] == LAYERS)
+
+
+def necessary(method: str | None) -> Callable[[Cells], Found]:
+    """Damage at the inner boundary that reads best; with a method alone as it is, else by what a refit confirms and
+    beyond that of random subspaces."""
+
+    def test(cells: Cells) -> Found:
+        tasks = (PARITY, BRACKETS, S3)
+        numbers, asked = _of_cells(cells, tasks, lambda models: damages(models, method)), _asked(cells, tasks)
+        if not numbers:
+            why = "nothing could be erased, or a fresh probe still reads"
+            return untestable(f"{why}, in all but a few of {asked} models")
+        low, high = Cells.interval_of(numbers, _mean_of_cells)
+        left = [value for key in numbers for value in residuals(cells.models[key], method)] if method else []
+        rest = f", a fresh probe still reads {statistics.median(left):.2f}" if left else ""
+        effect = f"damage {_in_cells(numbers, asked)}{rest}"
+        return above(effect, _mean_of_cells(numbers), low, high, min(map(len, numbers.values())), LEAST_DAMAGE)
+
+    return test
+
+
+def necessary_longer(cells: Cells) -> Found:
+    """The same in longer documents: by what was found there, beside what was found at the training length."""
+    tasks = (PARITY, BRACKETS)
+    numbers, asked = _of_cells(cells, tasks, refitted_damages), _asked(cells, tasks)
+    kept = _of_cells(cells, tasks, lambda models: damages(models, None, longer=True))
+    single = _of_cells(cells, tasks, lambda models: damages(models, SINGLE, longer=True))
+    said = {
+        "erasures of the training length that take it there too": kept,
+        "one direction, no refit": single,
+    }
+    beside = "; ".join(f"by {how} {_in_cells(own, asked) if own else 'in no cell'}" for how, own in said.items())
+    if not numbers:
+        why = "clean answers of longer documents are too near guessing, or nothing can be read there or compared"
+        return untestable(f"{why}, in all but a few of {asked} models; {beside}")
+    alike = [
+        one.alike
+        for key in numbers
+        for model in cells.models[key]
+        for one in inner(model, LEACE)
+        if one.alike is not None and one.refitted is not None
+    ]
+    low, high = Cells.interval_of(numbers, _mean_of_cells)
+    effect = f"damage by what is found there {_in_cells(numbers, asked)}; {beside}"
+    if alike:
+        effect = f"{effect}; what probes read is alike in {statistics.median(alike):.2f}"
+    return above(effect, _mean_of_cells(numbers), low, high, min(map(len, numbers.values())), LEAST_DAMAGE)
+
+
+def boundaries(cells: Cells) -> Found:
+    flags = {key: differing_boundaries(models) for key, models in cells.models.items() if key[2] == LAYERS}
+    flags = {key: values for key, values in flags.items() if values}
+    every = [value for values in flags.values() for value in values]
+    if len(every) < LEAST_SEEDS:
+        return untestable("in no three models could both boundaries be told; " + tuned_elsewhere(cells))
+    share = sum(every) / len(every)
+    low, high = exact_interval(sum(every), len(every))
+    by_one = [
+        value
+        for key, models in cells.models.items()
+        if key[2] == LAYERS
+        for value in differing_boundaries(models, SINGLE)
+    ]
+    effect = f"another inner boundary in {sum(every)} of {len(every)} four-layer models, refitted"
+    effect = f"{effect}; by one direction in {sum(by_one)} of {len(by_one)} that it hurts; {tuned_elsewhere(cells)}"
+    return Found("supported" if low > 0.5 else "contradicted", effect, share, low, high, min(map(len, flags.values())))
+
+
+def available_not_needed(cells: Cells) -> Found:
+    tasks = {key[0] for key in cells.models}
+    by_cell, by_leace = (
+        _of_cells(cells, [*tasks], lambda models, way=way: rank_agreement(models, way)) for way in (ITERATED, LEACE)
+    )
+    if not by_cell:
+        return untestable("in no cell do three seeds have both curves")
+    medians = {key: statistics.median(values) for key, values in by_cell.items()}
+    above = [key for key, value in medians.items() if value > ALIKE]
+    value = statistics.median(medians.values())
+    low, high = Cells.interval_of(
+        by_cell, lambda of: statistics.median(statistics.median(values) for values in of.values())
+    )
+    effect = f"rank correlation {value:.2f}, above {ALIKE} in {len(above)} of {len(medians)} cells"
+    if by_leace:
+        other = statistics.median(statistics.median(values) for values in by_leace.values())
+        effect = f"{effect}; by LEACE {other:.2f}"
+    outcome: Outcome = "contradicted" if len(above) == len(medians) else "supported"
+    return Found(outcome, effect, value, low, high, min(map(len, by_cell.values())))

@@ -1,0 +1,94 @@
+"""State verdicts from numbers that are made up: what each rule rests on."""
+
+import pytest
+
+from mixerscope.analysis.tracking import judge_tracking
+from mixerscope.artifacts import AtLength, Earlier, Erased, Erasures, Estimate, Interchanged, Interchanges, Lengths
+from mixerscope.artifacts.alignments import Aligned, Alignments
+
+HOWS = ("shift", "moved", "swap")
+
+
+def sure(value):
+    return Estimate(value, value, value, 100)
+
+
+def lengths(guessing=0.5):
+    return Lengths((AtLength(16, 1, sure(1.0), sure(1.0), sure(1.0), guessing, ()),))
+
+
+def exchanged(later, now=(1.0, 1.0, 1.0), inner=(1.0, 1.0, 1.0), met=None, memory=True):
+    """Shares for each way of writing."""
+    cells = [Interchanged("stream", how, sure(a), sure(b), 0.0, ()) for how, a, b in zip(HOWS, now, later, strict=True)]
+    cells += [Interchanged("inner", how, sure(a), sure(0.0), 0.0, ()) for how, a in zip(HOWS, inner, strict=True)]
+    if memory:
+        cells += [Interchanged("both", how, sure(1.0), sure(b), 0.0, ()) for how, b in zip(HOWS, later, strict=True)]
+    return Interchanges(8, 11, 100, 1.0, tuple(cells), None if met is None else Earlier(4, 12, sure(met)))
+
+
+def erased(*inside):
+    """Memories: what a probe reads before and after, and what erasing costs."""
+    rows = tuple(
+        Erased(f"blocks.{i}.mixer.state", "class means, every step", 1, None, before, residual, (0.0,), (damage,))
+        for i, (before, residual, damage) in enumerate(inside)
+    )
+    return Erasures("answer", (16,), (1.0,), (0.5,), 0.5, rows, ())
+
+
+def learned(later, moved, earlier):
+    tests = (None if one is None else sure(one) for one in (later, moved, earlier))
+    later, moved, earlier = tests
+    return Alignments(8, "answer", 10, 10, 1.0, (), (Aligned("both", "das", 1, None, later, 0.0, 0.0, moved, earlier),))
+
+
+def name(*args, **kwargs):
+    return judge_tracking(*args, **kwargs).name
+
+
+@pytest.mark.parametrize(
+    ("met", "expected"), [(None, "length-specific"), (0.5, "length-specific"), (1.0, "undetermined")]
+)
+def test_a_code_that_is_another_one_elsewhere_may_come_back(met, expected):
+    assert name(lengths(), exchanged((1.0, 0.0, 1.0), met=met)) == expected
+
+
+def test_what_is_met_again_must_be_what_is_used():
+    held = exchanged((0.0, 0.0, 1.0), met=1.0)
+    assert name(lengths(), held) == "undetermined"
+    assert name(lengths(), held, erasures=erased((0.5, 0.5, 0.0))) == "carried", "in no code that a probe reads"
+    assert name(lengths(), held, erasures=erased((0.5, 0.5, 1.0), (0.9, 0.5, 0.1))) == "undetermined"
+    assert name(lengths(), held, erasures=erased((0.9, 0.5, 1.0))) == "carried", "what can be read is missed"
+
+
+def test_an_answer_in_another_code_says_nothing_of_a_memory_that_nobody_looked_into():
+    without, held = (exchanged((0.0, 0.0, 1.0), inner=(1.0, 0.0, 1.0), memory=memory) for memory in (False, True))
+    assert name(lengths(), without) == "length-specific"
+    found = judge_tracking(lengths(), held)
+    assert (found.name, "stage align" in found.reason) == ("undetermined", True)
+    assert name(lengths(), held, aligned=learned(0.5, 0.5, 0.5)) == "length-specific"
+
+
+def test_answers_that_follow_directions_do_not_count_beyond_what_a_rule_guesses():
+    """Where the last tokens tell most answers, those that differ are the ones they do not tell."""
+    held = exchanged((0.0, 0.0, 1.0))
+    assert name(lengths(0.88), held, aligned=learned(0.9, 0.9, 0.98)) == "carried"
+    assert name(lengths(0.5), held, aligned=learned(0.55, 0.9, 0.98)) == "recomputed"
+    assert name(lengths(0.88), held, aligned=learned(0.9, 0.9, 0.88)) == "recomputed", "right answers do"
+
+
+def test_directions_behind_which_nothing_can_be_told_are_none():
+    assert name(lengths(), exchanged((0.0, 0.0, 1.0)), aligned=learned(None, None, None)) == "undetermined"
+
+
+def test_erasing_withdraws_a_name_only_where_no_memory_is_left():
+    held = exchanged((1.0, 1.0, 1.0))
+    assert name(lengths(), held, erasures=erased((1.0, 0.5, 0.0))) == "undetermined"
+    assert name(lengths(), held, erasures=erased((1.0, 0.5, 0.0), (1.0, 0.9, 0.0))) == "carried"
+    timed = exchanged((1.0, 0.0, 1.0))
+    assert name(lengths(), timed, erasures=erased((1.0, 0.5, 0.0))) == "length-specific"
+
+
+def test_where_everything_is_guessed_or_nothing_was_measured_there_is_no_name():
+    held = exchanged((0.0, 0.0, 1.0), met=1.0)
+    assert name(lengths(1.0), held, aligned=learned(1.0, 1.0, 1.0)) == "not learned"
+    assert name(Lengths(()), held, aligned=learned(1.0, 1.0, 1.0)) == "undetermined"
