@@ -93,7 +93,7 @@ def test_summary_json_holds_what_the_run_measured(folder):
     assert row["dev_accuracy"] == run.curve.points[-1].accuracy
     assert row["likelihood"] == run.scores.estimates["original.likelihood"].value
     assert (row["mechanism"], row["route"]) == ("induction", ["key", "value", "query"])
-    assert (row["share_restored"], row["interval"]) == (0.912345, [0.812345, 0.987654])
+    assert (row["takes_the_route"], row["takes_the_route_interval"]) == (0.912345, [0.812345, 0.987654])
     assert (row["parameters"], row["state_size"]) == (run.status.parameters, run.status.state_size)
     assert (row["seed"], row["run_id"]) == (0, run.run_id)
 
@@ -180,7 +180,7 @@ def test_a_run_without_a_verdict_is_shown_with_its_accuracy_and_the_reason(folde
     page = page_of(root)
     assert page.headline() == headline
     [row] = read_json(root / "summary.json")["models"]
-    assert (row["mechanism"], row["share_restored"], row["route"]) == (mechanism, None, [])
+    assert (row["mechanism"], row["takes_the_route"], row["route"]) == (mechanism, None, [])
     assert reason in row["reason"]
     assert row["reason"] in page.visible()
     run = load_run(find_run(root, "attention").path)

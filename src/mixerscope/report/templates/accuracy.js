@@ -35,7 +35,7 @@ kinds.accuracy = (holder, width) => {
   const all = task.models.map((i) => page.overview.models[i]);
   const models = shownOf(task).map((i) => page.overview.models[i]).filter((m) => accuracyOf(m) !== null && m[axis] > 0);
   const series = distinct(all.map((m) => m.series)), mechanisms = distinct(all.map((m) => m.mechanism));
-  const height = 320, left = 44, right = width - 12, top = 14, floor = height - 44;
+  const height = watched(holder).length ? 480 : 320, left = 44, right = width - 12, top = 14, floor = height - 44;
   const values = distinct(models.map((m) => m[axis])).sort((a, b) => a - b);
   const ends = values.length ? [values[0] / 1.15, values.at(-1) * 1.15] : [1, 2];
   const x = scale(ends, [left + 8, right - 8], true), y = scale([0, 1], [floor, top]);
@@ -79,9 +79,8 @@ kinds.accuracy = (holder, width) => {
   }
   if (task.guessing !== null) {
     const name = `guessing ${format.percent(task.guessing)}`, line = y(task.guessing);
-    const near = (from, to) => groups.filter((g) => place(g.runs[0]) > from && place(g.runs[0]) < to && y(g.values.at(-1)) < line + 20 && y(g.values[0]) > line - 30).length;
-    const end = near(right - wide(name) - 20, right) > near(left, left + wide(name) + 20) ? "start" : "end";
-    svg.append(baseline(line, [left, right], name, top, end));
+    const through = groups.flatMap((g) => Array.from({ length: 25 }, (_, k) => [place(g.runs[0]), y(g.values[0] + (k / 24) * (g.values.at(-1) - g.values[0]))]));
+    svg.append(baseline(line, [left, right], name, top, [...through, ...models.map((m) => [place(m), y(accuracyOf(m))])]));
   }
   if (axis !== "lr" && lines.every(({ points }) => points.length < 2)) nameGroups(svg, groups, place, y, thick, width);
   const single = singles.length ? [{ name: "single seed: another may differ", mark: shape("circle", 13, 7, 4.5, { class: "point single grey" }) }] : [];
