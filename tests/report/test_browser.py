@@ -157,8 +157,11 @@ def test_accuracy_stands_beside_guessing_and_single_seeds_say_so(folder, opened)
 
 
 def test_what_is_filtered_out_is_not_shown_while_it_emerged(folder, opened):
-    tab = opened(folder("attention", "watched"))
+    tab = opened(folder("attention", "based"))
     figure = tab.locator("figure[data-kind=curves]")
+    line = {"name": "value", "n": 6, "step": [0, 1, 2], "share": [None, 0.4, 1], "low": [None, 0.2, 0.9]}
+    tab.evaluate("(line) => { page.overview.emergence[1] = [line]; redraw(); }", line | {"high": [None, 0.6, 1]})
+    assert not any("NaN" in points.get_attribute("points") for points in figure.locator("polyline, polygon").all())
     assert "share restored in based" in figure.inner_text()
     tab.locator("fieldset", has_text="architecture").get_by_label("based", exact=True).uncheck()
     assert "share restored" not in figure.inner_text()
