@@ -12,6 +12,7 @@ from mixerscope.artifacts.effects import Cell, EffectTable
 from mixerscope.artifacts.verdicts import Test as Asked
 from mixerscope.report import write_report
 from mixerscope.report.data import gather
+from mixerscope.report.example import Example, Token
 from mixerscope.report.findings import UNNAMED, _names
 from mixerscope.report.grids import MARKS, UNDEFINED
 from mixerscope.results import load_run, load_runs
@@ -292,6 +293,16 @@ def test_a_run_that_did_not_keep_what_guessing_gets_has_it_from_its_task(folder)
     with pytest.MonkeyPatch.context() as broken:
         broken.setattr(AR, "guessing", lambda self: 1 / 0)
         assert gather(load_runs(root))[0].models[0].guessing is None
+
+
+def test_of_a_long_document_what_has_a_role_is_shown_with_its_neighbours():
+    def shown(length):
+        tokens = tuple(Token(str(i), ("key",) if i == 20 else (), False) for i in range(length))
+        return Example(tokens, {}, "", 38, [], 1).columns
+
+    assert shown(28) == [*range(28)]
+    assert shown(60) == [0, 1, None, 19, 20, 21, None, 37, 38, 39, None]
+    assert shown(40) == [0, 1, None, 19, 20, 21, None, 37, 38, 39]
 
 
 def test_no_example_is_shown_that_was_not_measured(folder):
