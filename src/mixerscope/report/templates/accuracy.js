@@ -92,15 +92,15 @@ kinds.accuracy = (holder, width) => {
   return { svg, rows, keys, stamp: models.length && singles.length === groups.length ? "single seeds" : "", note: note.filter(Boolean).join(" ") };
 };
 
-// Groups without a line to name them get their name beside them, once, where no other name stands.
+// Groups without a line to name them get their name beside them, once, where neither another name nor another group stands.
 function nameGroups(svg, groups, place, y, thick, width) {
-  const taken = [];
+  const taken = groups.map((g) => [place(g.runs[0]) - thick / 2 - 4, place(g.runs[0]) + thick / 2 + 4, y(median(g.values)) + 4, g]);
   for (const group of groups) {
     const size = wide(group.series), px = place(group.runs[0]), gap = group.runs.length > 1 ? thick / 2 + 8 : 12;
     const after = px + gap + 1 + size < width - 8;
     const from = after ? px + gap : px - gap - size;
     let line = y(median(group.values)) + 4;
-    while (taken.some(([a, b, l]) => Math.abs(l - line) < 12 && from < b && from + size > a)) line += 13;
+    while (taken.some(([a, b, l, whose]) => whose !== group && Math.abs(l - line) < 12 && from < b && from + size > a)) line += 13;
     taken.push([from, from + size, line]);
     svg.append(words(after ? px + gap : px - gap, line, group.series, { "text-anchor": after ? "start" : "end", class: "soft-text" }));
   }
