@@ -53,6 +53,19 @@ def test_every_command_can_be_read(command: Command):
         assert command.needs, f"nobody knows how to try {command.text!r}"
 
 
+INLINE = re.compile(r"`mixerscope ([a-z]+)((?: [^`]*)?)`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_within_sentences_have_verbs_and_options_that_there_are(page: Path):
+    """Their files are anybody's, so they are not run."""
+    app = make_app()
+    for verb, rest in INLINE.findall(page.read_text(encoding="utf-8")):
+        command = app[verb] if app[verb].default_command else app[verb][(rest.split() or ["spec"])[0]]
+        known = {name for argument in command.assemble_argument_collection() for name in argument.names}
+        assert set(re.findall(r"--[a-z-]+", rest)) <= known, f"{verb}{rest}"
+
+
 MINE = """
 import torch
 from torch import Tensor

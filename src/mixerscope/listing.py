@@ -25,7 +25,7 @@ from mixerscope.store import RunFolder, Seal, SealedFolder, StageFolder, write_b
 
 A = TypeVar("A", bound=Artifact)
 
-FORMAT = 3
+FORMAT = 4
 WORTH_KEEPING = 100
 """Runs: fewer are read in no time."""
 YOUNG = 2.0
@@ -142,7 +142,8 @@ def _read(place: str, folders: Iterable[str], shared: _Shared) -> Listed:
     verdicts, reason = _only_verdicts(place, folders, shared), ""
     if verdicts is None:
         result = load_run(place)
-        verdicts, reason = result.find(_Verdicts), result.reason
+        verdicts = result.find(_Verdicts)
+        reason = result.state_verdict.name if result.state_verdict else result.reason
     mechanism = reason if verdicts is None else _mechanisms(verdicts.verdicts)
     return Listed(seal.id, shared.parts.shared(record.spec), status.outcome, mechanism)
 

@@ -22,6 +22,7 @@ from mixerscope.artifacts import (
     Weights,
 )
 from mixerscope.artifacts.estimate import as_columns
+from mixerscope.artifacts.state_verdict import StateVerdict
 from mixerscope.errors import CorruptFile, UserError
 from mixerscope.showing import Shown, counted
 from mixerscope.spec import RunSpec, parse
@@ -169,6 +170,11 @@ class RunResult(Shown):
     def verdicts(self) -> Verdicts:
         return self.read(Verdicts)
 
+    @cached_property
+    def state_verdict(self) -> StateVerdict | None:
+        """How its state is tracked; None where the task has none, or nobody asked."""
+        return self.find(StateVerdict)
+
     @property
     def scores(self) -> Scores:
         """Accuracy, likelihood and the like on fresh documents."""
@@ -214,7 +220,7 @@ class Runs(Frames, list[RunResult]):
         differing = list(dict.fromkeys(path for settings in varying(trainings) for path in settings))
         for run, label in zip(self, labels(trainings), strict=True):
             scores, verdict = run.find(Scores), next(iter(run.find(Verdicts) or ()), None)
-            settings, last = flat(run.training), run.curve.last
+            settings, last, state = flat(run.training), run.curve.last, run.state_verdict
             yield {
                 "model": label,
                 "run_id": run.run_id,
@@ -228,10 +234,10 @@ class Runs(Frames, list[RunResult]):
                 "dev_accuracy": last.accuracy if last else None,
                 **as_columns("accuracy", scores.accuracy if scores else None),
                 **as_columns("likelihood", scores.likelihood if scores else None),
-                "mechanism": verdict.mechanism if verdict else None,
+                "mechanism": verdict.mechanism if verdict else state.name if state else None,
                 "route": " → ".join(verdict.route) if verdict else None,
                 **as_columns("share", verdict.share if verdict else None),
-                "reason": verdict.reason if verdict else run.reason,
+                "reason": verdict.reason if verdict else state.reason if state else run.reason,
             }
 
     def shown(self) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-MOST_ROWS = 12
+MOST_ROWS = 20
 """Of a table in a notebook; frames have all."""
 LONGEST = 200
 """Letters of one cell there."""
@@ -36,7 +36,7 @@ class Shown:
         return f"<{type(self).__name__}: {self.sentence()}>"
 
     def _repr_html_(self) -> str:
-        return as_html(repr(self), self.shown(), self.shaded())
+        return as_html(repr(self).removeprefix("<").removesuffix(">"), self.shown(), self.shaded())
 
 
 def as_html(line: str, rows: Iterable[Mapping[str, Any]] = (), shaded: Iterable[str] = ()) -> str:
@@ -45,7 +45,8 @@ def as_html(line: str, rows: Iterable[Mapping[str, Any]] = (), shaded: Iterable[
     first = list(islice(rows, MOST_ROWS))
     left = sum(1 for _ in rows)
     columns = list(dict.fromkeys(name for row in first for name in row))
-    said = f"<div><p><b>{html.escape(line)}</b></p>"
+    name, colon, rest = line.partition(": ")
+    said = f"<div><p><b>{html.escape(name)}</b>{html.escape(colon + rest)}</p>"
     if first:
         head = "".join(f'<th style="{CELL}">{html.escape(str(name))}</th>' for name in columns)
         body = "".join(f"<tr>{''.join(_cells(row, columns, shaded))}</tr>" for row in first)

@@ -121,6 +121,8 @@ def test_figures_are_saved_as_pictures(judged, opened):
     assert {"block 0", "block 1", "part 0", "part 1"} <= set(texts)
     strokes = {path.get("stroke") for path in svg.iter("{http://www.w3.org/2000/svg}path")}
     assert "rgb(0, 114, 178)" in strokes, "colours are written into it"
+    assert texts[0] == "How information moves: based", "and what it is"
+    assert any(re.fullmatch(r"key: 91.2% of 6 documents.*", text) for text in texts), "and its legend"
     assert saves(tab, "PNG of How information moves").startswith(b"\x89PNG")
 
 
@@ -152,6 +154,17 @@ def test_accuracy_stands_beside_guessing_and_single_seeds_say_so(folder, opened)
     for kind in ("accuracy", "curves"):
         assert re.search(r"guessing \d+\.\d%", tab.locator(f"figure[data-kind={kind}]").first.inner_text())
     assert tab.locator("figure[data-kind=accuracy] .stamp").inner_text() == "single seeds"
+
+
+def test_what_is_filtered_out_is_not_shown_while_it_emerged(folder, opened):
+    tab = opened(folder("attention", "based"))
+    figure = tab.locator("figure[data-kind=curves]")
+    line = {"name": "value", "n": 6, "step": [0, 1, 2], "share": [None, 0.4, 1], "low": [None, 0.2, 0.9]}
+    tab.evaluate("(line) => { page.overview.emergence[1] = [line]; redraw(); }", line | {"high": [None, 0.6, 1]})
+    assert not any("NaN" in points.get_attribute("points") for points in figure.locator("polyline, polygon").all())
+    assert "share restored in based" in figure.inner_text()
+    tab.locator("fieldset", has_text="architecture").get_by_label("based", exact=True).uncheck()
+    assert "share restored" not in figure.inner_text()
 
 
 def test_several_seeds_are_a_distribution_and_are_named_once(kernels, tmp_path, opened):

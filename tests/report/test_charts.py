@@ -72,7 +72,8 @@ def test_charts_are_valid_and_can_be_saved_without_a_browser(folder, tmp_path):
     curve = learning_curve([model], "accuracy", "Accuracy")
     curve.to_dict(validate=True)
     save_chart(curve, tmp_path / "curve.svg")
-    assert "<svg" in (tmp_path / "curve.svg").read_text()
+    assert f">guessing {model.guessing:.1%}<" in (tmp_path / "curve.svg").read_text()
+    assert "guessing" not in str(learning_curve([model], "loss", "Loss").to_dict())
 
 
 def test_seeds_have_an_interval_from_three_on(kernels):

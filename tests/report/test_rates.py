@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from mixerscope.artifacts import Curve, Evaluation
-from mixerscope.report.rates import at_the_edge, chosen_runs
+from mixerscope.report.rates import at_the_edge, best_first, chosen_runs
 
 from .conftest import find_run, give_verdict
 from .reading import page_of
@@ -54,3 +54,17 @@ def test_what_a_slot_must_lose_to_be_read_is_shown_beside_the_test(folder):
     assert "reads the key 0.740 [0.690, 0.790] 0.74 any > 0.20" in text
     assert "sufficient 0.970 [0.940, 0.990] 0.97 > 0.90" in text
     assert "robust: 7 pairs 45% of these are answered" in text
+
+
+def test_the_best_of_each_series_come_first_then_every_route_that_has_a_name():
+    def judged(series, dev, route=()):
+        model = ran(0.1, dev)
+        model.series, model.verdict = series, SimpleNamespace(route=route)
+        model.mechanism = "induction" if route else "undetermined"
+        return model
+
+    poor, good = judged("attention", 0.2), judged("attention", 0.4)
+    best, named, again, other = (
+        judged("based", dev, route) for dev, route in ((0.99, ()), (0.9, "kvq"), (0.8, "kvq"), (0.85, ()))
+    )
+    assert best_first([poor, good, again, named, other, best]) == [good, best, named, again, other, poor]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from mixerscope.analysis import Rules
-from mixerscope.artifacts import Estimate, Provenance, SelfTest, StageRecord
+from mixerscope.artifacts import Estimate, SelfTest, StageRecord
 from mixerscope.artifacts.effects import Cell, EffectTable
 from mixerscope.artifacts.verdicts import Test as Asked
 from mixerscope.report import write_report
@@ -93,7 +93,7 @@ def test_summary_json_holds_what_the_run_measured(folder):
     assert row["dev_accuracy"] == run.curve.points[-1].accuracy
     assert row["likelihood"] == run.scores.estimates["original.likelihood"].value
     assert (row["mechanism"], row["route"]) == ("induction", ["key", "value", "query"])
-    assert (row["share_restored"], row["interval"]) == (0.912345, [0.812345, 0.987654])
+    assert (row["takes_the_route"], row["takes_the_route_interval"]) == (0.912345, [0.812345, 0.987654])
     assert (row["parameters"], row["state_size"]) == (run.status.parameters, run.status.state_size)
     assert (row["seed"], row["run_id"]) == (0, run.run_id)
 
@@ -180,7 +180,7 @@ def test_a_run_without_a_verdict_is_shown_with_its_accuracy_and_the_reason(folde
     page = page_of(root)
     assert page.headline() == headline
     [row] = read_json(root / "summary.json")["models"]
-    assert (row["mechanism"], row["share_restored"], row["route"]) == (mechanism, None, [])
+    assert (row["mechanism"], row["takes_the_route"], row["route"]) == (mechanism, None, [])
     assert reason in row["reason"]
     assert row["reason"] in page.visible()
     run = load_run(find_run(root, "attention").path)
@@ -262,24 +262,6 @@ def test_cells_that_are_not_numbers_are_marked_and_explained(folder):
         assert f"{status}:" in page.visible()
 
 
-def test_the_example_is_a_measured_pair(folder):
-    root = folder("based")
-    [group] = gather(load_runs(root))
-    example = group.example
-    assert example is not None
-    [corrupted] = example.corrupted.values()
-    assert sum(token.changed for token in corrupted) == 1
-    assert [token.roles for token in corrupted if token.changed] == [("key",)]
-    assert example.tokens[example.asked_at].roles == ("query",)
-    assert example.tokens[example.asked_at + 1].text == example.answer
-    effects = load_run(find_run(root, "based").path).effects
-    before, after = (effects.likelihood(name) for name in ("original", "corrupted key"))
-    one = int((before - after).argmax())
-    found = before[one].item(), after[one].item()
-    assert example.among == len(before)
-    assert example.likelihoods == [("based", found[0], {"key": found[1]})]
-
-
 def test_a_run_that_did_not_keep_what_guessing_gets_has_it_from_its_task(folder):
     root = folder("based")
     [kept] = gather(load_runs(root))
@@ -292,14 +274,6 @@ def test_a_run_that_did_not_keep_what_guessing_gets_has_it_from_its_task(folder)
     with pytest.MonkeyPatch.context() as broken:
         broken.setattr(AR, "guessing", lambda self: 1 / 0)
         assert gather(load_runs(root))[0].models[0].guessing is None
-
-
-def test_no_example_is_shown_that_was_not_measured(folder):
-    root = folder("based")
-    patch = find_stage(find_run(root, "based"), "patch")
-    rewrite(patch, replace(patch.read(Provenance), data_sha256="0" * 64))
-    assert gather(load_runs(root))[0].example is None
-    assert "One of the measured pairs" not in page_of(root).visible()
 
 
 def test_a_run_whose_code_is_not_at_hand_is_drawn_like_any_other(folder):

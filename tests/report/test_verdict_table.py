@@ -7,7 +7,9 @@ import pytest
 from rich.console import Console
 
 from mixerscope.cli.verdicts import accuracy, diverged, verdict_table
+from mixerscope.listing import listed_runs
 from mixerscope.results import load_run, load_runs
+from mixerscope.sweep.best import best_lines
 
 from .conftest import find_run, give_verdict
 
@@ -72,3 +74,16 @@ def test_two_runs_of_the_same_settings_in_other_code_have_two_names(folder):
     lines = printed([result, again])
     assert row_of(lines, f"attention {result.run_id}")
     assert row_of(lines, f"attention {'0' * 12}")
+
+
+def test_a_state_has_its_verdict_in_tables_and_lists_too(folder):
+    root = folder("tracks", "tracks, seed 1")
+    results = load_runs(root)
+    said = results[0].state_verdict
+    assert said is not None
+    lines = printed(results[:1])
+    assert said.name in row_of(lines, "gru")
+    assert any(said.reason in line for line in lines)
+    assert {row["mechanism"] for row in results.rows()} == {run.state_verdict.name for run in results}
+    assert {run.mechanism for run in listed_runs(root, []).values()} == {run.state_verdict.name for run in results}
+    assert said.name in best_lines(results[:1])[1]

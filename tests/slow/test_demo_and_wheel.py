@@ -29,7 +29,8 @@ def test_demo_twice(tmp_path: Path):
         assert model["accuracy"] >= 0.95
         assert model["route"][0] == "key"
         assert model["route"][-1] == "query"
-        assert model["interval"][0] <= model["share_restored"] <= model["interval"][1]
+        low, high = model["takes_the_route_interval"]
+        assert low <= model["takes_the_route"] <= high
         assert model["seed"] == 0
     page = (tmp_path / "report.html").read_bytes()
     times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/weights.safetensors")}

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from mixerscope.errors import UserError
 from mixerscope.spec import RunSpec, labels, parse
+from mixerscope.spec.presets import preset
 
 BASE = {"task": "ar", "model": {"architecture": "mamba"}}
 
@@ -108,3 +109,9 @@ def test_a_training_older_than_an_option_is_at_its_default():
         "deltanet negative_eigenvalues=false",
         "deltanet negative_eigenvalues=true",
     ]
+
+
+def test_the_small_preset_asks_what_there_is_to_ask_of_a_task():
+    assert {"patch", "prove", "judge"} <= set(preset("small", "ar", "gru")["stages"])
+    assert {"interchange", "track"} <= set(preset("small", "parity", "gru")["stages"])
+    assert "judge" not in preset("small", "parity", "gru")["stages"]

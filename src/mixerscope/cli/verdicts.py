@@ -79,7 +79,8 @@ def verdict_table(results: Sequence["RunResult"]) -> RenderableType:
                 _interval(verdict.share if verdict else None),
                 seed,
             )
-            notes += _notes(name, verdict)
+            if said := _said(verdict, result):
+                notes.append(Text(f"{name}: {said}"))
         if result.reason:
             notes.append(Text(f"{name}: {result.reason}"))
     judged = [(result, tuple(verdicts or ())) for result, verdicts in zip(results, found, strict=True)]
@@ -90,6 +91,8 @@ def verdict_table(results: Sequence["RunResult"]) -> RenderableType:
 
 def _without_verdict(result: "RunResult") -> str:
     """What stands in the place of a mechanism."""
+    if result.state_verdict is not None:
+        return result.state_verdict.name
     if diverged(result):
         return "diverged"
     return "cannot be patched" if result.reason else "not judged"
@@ -99,6 +102,8 @@ def _interval(share: "Estimate | None") -> str:
     return "–" if share is None else f"{share.value:.2f} [{share.low:.2f}, {share.high:.2f}]"
 
 
-def _notes(name: str, verdict: "Verdict | None") -> list[Text]:
-    said = (verdict.reason or "; ".join(map(str, verdict.moves))) if verdict else ""
-    return [Text(f"{name}: {said}")] if said else []
+def _said(verdict: "Verdict | None", result: "RunResult") -> str:
+    """What each part of a model does, or why there is no name."""
+    if verdict:
+        return verdict.reason or "; ".join(map(str, verdict.moves))
+    return result.state_verdict.reason if result.state_verdict else ""

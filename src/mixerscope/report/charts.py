@@ -66,13 +66,28 @@ def width_chart(models: Sequence[ModelResult]) -> Chart | None:
         shape=alt.Shape("mechanism:N", scale=shapes, legend=shape_legend),
         tooltip=["model:N", alt.Tooltip("accuracy:Q", format=".1%"), "documents:N", "mechanism:N"],
     )
-    chart = alt.layer(drawn, intervals, points)
+    chart = alt.layer(*_guessing(models), drawn, intervals, points)
     chart.width, chart.height = "container", CURVE_HEIGHT + 60
     found = [f"{row['series']} at {row['width']}: {row['accuracy']:.1%}" for row in lines]
     chart.description = f"Accuracy by width, at the best learning rate of each: {'; '.join(found)}."
     chart.title = alt.TitleParams("Accuracy on fresh documents by width", anchor="start", fontSize=12)
-    chart.datasets = {"models": rows, "lines": lines}
+    chart.datasets = {"models": rows, "lines": lines, **_guessed(models)}
     return chart
+
+
+def _guessed(models: Sequence[ModelResult]) -> dict[str, list[dict[str, Any]]]:
+    """What guessing gets, as data of a chart; empty where nobody knows, or where tasks differ in it."""
+    found = {round(model.guessing, 4) for model in models if model.guessing is not None}
+    return {"guessing": [{"accuracy": at, "name": f"guessing {at:.1%}"} for at in found]} if len(found) == 1 else {}
+
+
+def _guessing(models: Sequence[ModelResult]) -> list[alt.Chart]:
+    """A dashed line where guessing is, and its name."""
+    if not _guessed(models):
+        return []
+    base = alt.Chart(alt.NamedData("guessing")).encode(y="accuracy:Q")
+    name = base.mark_text(x=alt.ExprRef("width"), align="right", dy=-6, color=GREY, fontStyle="italic")
+    return [base.mark_rule(strokeDash=[5, 4], color=GREY), name.encode(text="name:N")]
 
 
 def _width_row(model: ModelResult, accuracy: float) -> dict[str, Any]:
@@ -147,11 +162,11 @@ def learning_curve(models: Sequence[ModelResult], metric: Metric, title: str, pe
             legend=None,
         )
     )
-    chart = alt.layer(lines, ends)
+    chart = alt.layer(*(_guessing(models) if metric == "accuracy" else []), lines, ends)
     chart.width, chart.height = "container", CURVE_HEIGHT
     chart.description = f"{title} against training steps; at the end: {', '.join(last)}."
     chart.title = alt.TitleParams(title, anchor="start", fontSize=12)
-    chart.datasets = {"curve": rows}
+    chart.datasets = {"curve": rows, **(_guessed(models) if metric == "accuracy" else {})}
     return chart
 
 

@@ -14,6 +14,9 @@ from mixerscope.results import RunResult
 from mixerscope.spec import RunSpec
 from mixerscope.tasks import Task
 
+SHORT = 28
+"""Tokens that are shown without a gap."""
+
 
 @dataclass(frozen=True)
 class Token:
@@ -35,6 +38,19 @@ class Example:
     """Model, likelihood of the answer, and the same with each slot corrupted."""
     among: int
     """Documents among which it was chosen."""
+
+    @property
+    def columns(self) -> list[int | None]:
+        """Positions that are shown: of a long document those with a role and their neighbours; None for a gap."""
+        length = len(self.tokens)
+        if length <= SHORT:
+            return [*range(length)]
+        marked = [i for i, token in enumerate(self.tokens) if token.roles] + [self.asked_at]
+        near = sorted({i + by for i in [0, *marked] for by in (-1, 0, 1) if 0 <= i + by < length})
+        found: list[int | None] = []
+        for before, at in zip([-1, *near], [*near, length]):
+            found += [None] * (at > before + 1) + [at] * (at < length)
+        return found
 
 
 class Patched(Protocol):

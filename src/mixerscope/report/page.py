@@ -19,7 +19,7 @@ from mixerscope.report.findings import SAME_ACCURACY, finding, gloss, how_sure, 
 from mixerscope.report.grids import MARKS, UNDEFINED
 from mixerscope.report.numbers import FILTERS
 from mixerscope.report.payload import details, overview
-from mixerscope.report.rates import at_the_edge, merit
+from mixerscope.report.rates import at_the_edge, best_first
 from mixerscope.report.tables import packed, summary_csv, summary_rows
 from mixerscope.report.thresholds import needed, thresholds
 from mixerscope.report.tracking import WHEN, WRITTEN
@@ -66,7 +66,7 @@ def write_report(root: Path | str, out: Path | str | None = None, runs: Sequence
     html = render(groups)
     make_folder(out.parent)
     write_bytes(out, html.encode())
-    write_json(out.parent / SUMMARY, {"generator": GENERATOR, "version": 2, "models": summary_rows(groups)})
+    write_json(out.parent / SUMMARY, {"generator": GENERATOR, "version": 3, "models": summary_rows(groups)})
     return out
 
 
@@ -143,12 +143,15 @@ def _section(group: TaskGroup, numbers: dict[int, int], environment: jinja2.Envi
         by_model.setdefault(one["run_id"], []).append(one)
     patched = any(model.grids for model in group.models)
     order = sorted(group.models, key=lambda model: numbers[id(model)])
+    # Where more models are there than are shown at once, the best of them are.
+    foremost = best_first(order) if len(order) > CARDS else order
+    place = {model.label: i for i, model in enumerate(foremost)}
+    in_pair = sorted(group.example.likelihoods if group.example else [], key=lambda one: place[one[0]])
     return {
         "group": group,
         "finding": finding(group),
-        "cards": [
-            (numbers[id(model)], card.render(model=model, number=numbers[id(model)])) for model in _best_first(order)
-        ],
+        "cards": [(numbers[id(model)], card.render(model=model, number=numbers[id(model)])) for model in foremost],
+        "in_pair": in_pair,
         "rows": [
             (numbers[id(m)], row.render(rows=by_model.get(m.run_id, ()), number=numbers[id(m)], patched=patched))
             for m in order
@@ -159,18 +162,6 @@ def _section(group: TaskGroup, numbers: dict[int, int], environment: jinja2.Envi
         "patched": patched,
         "seeds": seed_lines([(model.run, model.verdicts) for model in group.models]),
     }
-
-
-def _best_first(models: Sequence[ModelResult]) -> list[ModelResult]:
-    """Of more models than are shown at once, the best run of each series comes first."""
-    if len(models) <= CARDS:
-        return list(models)
-    best: dict[str, ModelResult] = {}
-    for model in models:
-        if model.series not in best or merit(model) > merit(best[model.series]):
-            best[model.series] = model
-    first = {id(model) for model in best.values()}
-    return sorted(models, key=lambda model: id(model) not in first)
 
 
 def _mechanisms(models: Sequence[ModelResult]) -> list[Mechanism]:

@@ -115,6 +115,7 @@ def _model(model: ModelResult, chosen: bool, task: int) -> dict[str, Any]:
         "settings": {**{path: _plain(value) for path, value in model.differs.items()}},
         "outcome": model.status.outcome,
         "mechanism": model.mechanism,
+        "named": bool(model.verdict and model.verdict.route),
         "accuracy": _estimate(model.accuracy),
         "likelihood": _estimate(model.likelihood),
         "dev": _rounded(model.dev_accuracy),

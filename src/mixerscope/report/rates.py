@@ -1,4 +1,4 @@
-"""Learning rates of a sweep: which run stands for a seed, and whether the best rate was the last one tried."""
+"""Learning rates of a sweep: which run stands for a seed, whether the best rate was the last tried, who comes first."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,6 +20,26 @@ def merit(model: ModelResult) -> tuple[bool, float, float, float]:
 def chosen_runs(models: Sequence[ModelResult]) -> list[ModelResult]:
     """Of each series, width and seed the run whose learning rate is best on the dev set."""
     return [max(runs, key=merit) for runs in _tuned(models).values()]
+
+
+def best_first(models: Sequence[ModelResult]) -> list[ModelResult]:
+    """The best run of each series, then of each route with a name; of the others those that have one, and the best."""
+
+    def named(model: ModelResult) -> bool:
+        return bool(model.verdict and model.verdict.route)
+
+    ranked = sorted(models, key=merit, reverse=True)
+    series: dict[Any, ModelResult] = {}
+    routes: dict[Any, ModelResult] = {}
+    for model in ranked:
+        series.setdefault(model.series, model)
+        if model.verdict and named(model):
+            routes.setdefault((model.mechanism, model.verdict.route), model)
+    first = [model for model in models if model is series[model.series]]
+    shown = {(model.mechanism, model.verdict.route) for model in first if model.verdict}
+    first += [model for route, model in routes.items() if route not in shown]
+    known = {id(model) for model in first}
+    return first + sorted((model for model in ranked if id(model) not in known), key=named, reverse=True)
 
 
 def at_the_edge(models: Sequence[ModelResult]) -> list[dict[str, Any]]:

@@ -37,8 +37,8 @@ def _row(model: ModelResult, verdict: Verdict | None) -> dict[str, Any]:
         "mechanism": verdict.mechanism if verdict else model.mechanism,
         "route": list(verdict.route) if verdict else [],
         "moves": [asdict(move) for move in verdict.moves] if verdict else [],
-        "share_restored": verdict.share.value if verdict and verdict.share else None,
-        "interval": _interval(verdict.share if verdict else None),
+        "takes_the_route": verdict.share.value if verdict and verdict.share else None,
+        "takes_the_route_interval": _interval(verdict.share if verdict else None),
         "reason": verdict.reason if verdict else model.reason,
         "documents": model.accuracy.n if model.accuracy else None,
         "parameters": model.status.parameters,
@@ -69,8 +69,8 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     """One column a fact: intervals become two columns, the task one per field, a route one text."""
     flat: dict[str, Any] = {}
     for name, value in row.items():
-        if name.endswith("interval"):
-            stem = "share_restored" if name == "interval" else name.removesuffix("_interval")
+        if name.endswith("_interval"):
+            stem = name.removesuffix("_interval")
             flat[f"{stem}_low"], flat[f"{stem}_high"] = value or (None, None)
         elif name == "task":
             flat["task"] = value["name"]

@@ -21,7 +21,6 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
                 "eval_every": 50,
                 "stop_at_accuracy": 0.98,
             },
-            "stages": {"patch": {}, "prove": {}, "judge": {}, "patterns": {}},
         },
     ),
     "paper": (
@@ -35,14 +34,17 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
 def preset(name: str, task: str, architecture: str) -> dict[str, Any]:
     """A run spec to start from, as JSON: a task (or `task:preset` of it) and an architecture in a whole setting.
 
-    A task that has a preset of the same name takes it, unless another one is named.
+    A task that has a preset of the same name takes it, unless another one is named. The small setting asks what there
+    is to ask of the task's models.
     """
     if name not in PRESETS:
         raise UnknownName("preset", name, PRESETS)
     data = copy.deepcopy(PRESETS[name][1])
     named = task_object(task)
-    if "preset" not in named and name in TASKS.load(named["name"]).presets:
+    task_class = TASKS.load(named["name"])
+    if "preset" not in named and name in task_class.presets:
         named["preset"] = name
+    data.setdefault("stages", {stage: {} for stage in task_class.usual_stages})
     data["task"] = named
     data["model"] = {**data.get("model", {}), "architecture": architecture}
     return data

@@ -64,6 +64,7 @@ def _row(result: RunResult, settings: Iterable[str]) -> tuple[str, ...]:
     training, scores, verdicts = result.training, result.find(Scores), result.find(Verdicts)
     measured = ("–", "–") if scores is None else (f"{scores.accuracy.value:.1%}", f"{scores.likelihood.value:.1%}")
     verdict = next(iter(verdicts), None) if verdicts is not None else None
+    state = result.state_verdict.name if result.state_verdict else ""
     return (
         training["model"]["architecture"],
         *settings,
@@ -71,6 +72,6 @@ def _row(result: RunResult, settings: Iterable[str]) -> tuple[str, ...]:
         f"{training['train']['lr']:g}",
         *measured,
         # What comes after the colon is for the line below the table.
-        verdict.mechanism if verdict is not None else result.reason.partition(":")[0] or "not judged",
+        verdict.mechanism if verdict is not None else state or result.reason.partition(":")[0] or "not judged",
         " -> ".join(verdict.route) if verdict is not None else "",
     )

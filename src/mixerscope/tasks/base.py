@@ -136,6 +136,8 @@ class Task(Spec):
     """Routes through the roles of this task that have a name."""
     together: ClassVar[tuple[str, ...]] = ()
     """Slots that every model which solves the task as meant reads all of; one that ignores some does something else."""
+    usual_stages: ClassVar[tuple[str, ...]] = ("patch", "prove", "judge", "patterns")
+    """Stages that the preset `small` of a run asks for."""
     windows: ClassVar[tuple[int, ...]] = (1, 2, 3)
     """How many of the last tokens the rules of guessing read."""
 

@@ -45,6 +45,7 @@ class StateTask(Task):
     """
 
     windows: ClassVar[tuple[int, ...]] = (1, 4, 8)
+    usual_stages = ("lengths", "probes", "erase", "interchange", "align", "recover", "track", "patterns")
 
     length: int = Field(default=16, ge=4, le=4096)
     """Inputs of the longest documents; BOS stands before them."""

@@ -35,7 +35,7 @@ kinds.accuracy = (holder, width) => {
   const all = task.models.map((i) => page.overview.models[i]);
   const models = shownOf(task).map((i) => page.overview.models[i]).filter((m) => accuracyOf(m) !== null && m[axis] > 0);
   const series = distinct(all.map((m) => m.series)), mechanisms = distinct(all.map((m) => m.mechanism));
-  const height = 320, left = 44, right = width - 12, top = 14, floor = height - 44;
+  const height = watched(holder).length ? 480 : 320, left = 44, right = width - 12, top = 14, floor = height - 44;
   const values = distinct(models.map((m) => m[axis])).sort((a, b) => a - b);
   const ends = values.length ? [values[0] / 1.15, values.at(-1) * 1.15] : [1, 2];
   const x = scale(ends, [left + 8, right - 8], true), y = scale([0, 1], [floor, top]);
@@ -79,9 +79,8 @@ kinds.accuracy = (holder, width) => {
   }
   if (task.guessing !== null) {
     const name = `guessing ${format.percent(task.guessing)}`, line = y(task.guessing);
-    const near = (from, to) => groups.filter((g) => place(g.runs[0]) > from && place(g.runs[0]) < to && y(g.values.at(-1)) < line + 20 && y(g.values[0]) > line - 30).length;
-    const end = near(right - wide(name) - 20, right) > near(left, left + wide(name) + 20) ? "start" : "end";
-    svg.append(baseline(line, [left, right], name, top, end));
+    const through = groups.flatMap((g) => Array.from({ length: 25 }, (_, k) => [place(g.runs[0]), y(g.values[0] + (k / 24) * (g.values.at(-1) - g.values[0]))]));
+    svg.append(baseline(line, [left, right], name, top, [...through, ...models.map((m) => [place(m), y(accuracyOf(m))])]));
   }
   if (axis !== "lr" && lines.every(({ points }) => points.length < 2)) nameGroups(svg, groups, place, y, thick, width);
   const single = singles.length ? [{ name: "single seed: another may differ", mark: shape("circle", 13, 7, 4.5, { class: "point single grey" }) }] : [];
@@ -93,15 +92,15 @@ kinds.accuracy = (holder, width) => {
   return { svg, rows, keys, stamp: models.length && singles.length === groups.length ? "single seeds" : "", note: note.filter(Boolean).join(" ") };
 };
 
-// Groups without a line to name them get their name beside them, once, where no other name stands.
+// Groups without a line to name them get their name beside them, once, where neither another name nor another group stands.
 function nameGroups(svg, groups, place, y, thick, width) {
-  const taken = [];
+  const taken = groups.map((g) => [place(g.runs[0]) - thick / 2 - 4, place(g.runs[0]) + thick / 2 + 4, y(median(g.values)) + 4, g]);
   for (const group of groups) {
     const size = wide(group.series), px = place(group.runs[0]), gap = group.runs.length > 1 ? thick / 2 + 8 : 12;
     const after = px + gap + 1 + size < width - 8;
     const from = after ? px + gap : px - gap - size;
     let line = y(median(group.values)) + 4;
-    while (taken.some(([a, b, l]) => Math.abs(l - line) < 12 && from < b && from + size > a)) line += 13;
+    while (taken.some(([a, b, l, whose]) => whose !== group && Math.abs(l - line) < 12 && from < b && from + size > a)) line += 13;
     taken.push([from, from + size, line]);
     svg.append(words(after ? px + gap : px - gap, line, group.series, { "text-anchor": after ? "start" : "end", class: "soft-text" }));
   }

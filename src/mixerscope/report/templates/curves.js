@@ -1,6 +1,8 @@
 // Learning curves, and below them, on the same axis, how the mechanism of one model came about.
 const METRICS = { accuracy: "accuracy on the dev set", likelihood: "likelihood on the dev set", loss: "training loss (nats per answer)" };
-const watched = (holder) => page.overview.tasks[holder.dataset.task].models.filter((i) => page.overview.emergence[i]);
+// Those with a name come first, then the most accurate.
+const watched = (holder) => page.overview.tasks[holder.dataset.task].models.filter((i) => page.overview.emergence[i])
+  .map((i) => page.overview.models[i]).sort((a, b) => b.named - a.named || accuracyOf(b) - accuracyOf(a)).map((m) => m.number);
 choices.curves = [
   { name: "metric", label: "show", options: () => Object.entries(METRICS) },
   { name: "which", label: "of", options: (holder) => (manyCurves(holder) ? [["best", "best rates"], ["all", "all runs"]] : []) },
@@ -19,13 +21,14 @@ kinds.curves = (holder, width) => {
   const several = settings.size < numbers.length && settings.size <= MOST_LINES;
   const by = several ? "setting" : numbers.length <= MOST_LINES ? "label" : "series";
   const names = distinct(task.models.filter((i) => by === "series" || numbers.includes(i)).map((i) => page.overview.models[i][by]));
-  const under = watched(holder).length ? Number(chosenValue(holder, "watched") || watched(holder)[0]) : null;
-  const height = 250, left = 44, right = width - 12, top = 12, floor = height - 40, whole = under === null ? height : 2 * height - 30;
+  const under = chosenWatched(holder);
+  const height = under === null ? 320 : 250, left = 44, right = width - 12, top = 12, floor = height - 40, whole = under === null ? height : 2 * height - 30;
   const last = Math.max(1, ...numbers.map((i) => page.overview.curves[i].step.at(-1)));
   const logarithmic = under !== null;
-  const first = logarithmic ? Math.min(...numbers.flatMap((i) => page.overview.curves[i].step.filter((s) => s > 0).slice(0, 1)), last) : 0;
-  const place = scale([first, last], [left, right], logarithmic);
-  const x = (step) => place(Math.max(step, first));
+  // On a logarithmic axis nothing stands at step 0.
+  const looks = logarithmic ? [...numbers.flatMap((i) => page.overview.curves[i].step), ...page.overview.emergence[under].flatMap((line) => line.step.filter((_, k) => line.share[k] !== null))] : [];
+  const first = logarithmic ? Math.min(...looks.filter((s) => s > 0), last) : 0;
+  const x = scale([first, last], [left, right], logarithmic);
   const highest = metric === "loss" ? Math.max(0.1, ...numbers.map((i) => Math.max(...page.overview.curves[i].loss.filter((v) => v !== null), 0))) : 1;
   const y = scale([0, highest], [floor, top]);
   const steps = logarithmic ? powers(first, last) : ticks(0, last, width < 500 ? 4 : 6);
@@ -35,7 +38,7 @@ kinds.curves = (holder, width) => {
   const thin = several || numbers.length > MOST_LINES ? "thin" : "";
   for (const i of numbers) {
     const { curve, model } = { curve: page.overview.curves[i], model: page.overview.models[i] };
-    const points = curve.step.map((s, k) => [s, curve[metric][k]]).filter(([, v]) => v !== null);
+    const points = curve.step.map((s, k) => [s, curve[metric][k]]).filter(([s, v]) => v !== null && s >= first);
     if (!points.length) continue;
     const style = lineClass(names.indexOf(model[by]));
     const at = points.map(([s, v]) => `${x(s).toFixed(1)},${y(Math.min(v, highest)).toFixed(1)}`);
@@ -45,21 +48,31 @@ kinds.curves = (holder, width) => {
       shape({ reached: "circle", finished: "square", diverged: "cross" }[model.outcome], x(end[0]), y(Math.min(end[1], highest)), thin ? 2 : 4, { class: `point ${style}`, "data-tip": tip }));
   }
   if (several) for (const [name, members] of settings) {
-    const middle = medianCurve(members, metric).map(([s, v]) => `${x(s).toFixed(1)},${y(Math.min(v, highest)).toFixed(1)}`);
+    const middle = medianCurve(members, metric).filter(([s]) => s >= first).map(([s, v]) => `${x(s).toFixed(1)},${y(Math.min(v, highest)).toFixed(1)}`);
     const last = members.map((i) => page.overview.curves[i][metric].filter((v) => v !== null).at(-1)).filter((v) => v !== undefined).sort((a, b) => a - b);
     if (last.length) svg.append(node("polyline", { points: middle.join(" "), class: `line ${lineClass(names.indexOf(name))}`,
       "data-tip": `${name}: ${last.length} seed${last.length > 1 ? "s" : ""}\n${METRICS[metric]} at the end: median ${format.number(median(last))}, from ${format.number(last[0])} to ${format.number(last.at(-1))}` }));
   }
-  if (metric === "accuracy" && task.guessing !== null) svg.append(baseline(y(task.guessing), [left, right], `guessing ${format.percent(task.guessing)}`, top));
+  if (metric === "accuracy" && task.guessing !== null) svg.append(baseline(y(task.guessing), [left, right], `guessing ${format.percent(task.guessing)}`, top,
+    numbers.flatMap((i) => page.overview.curves[i].step.flatMap((s, k) => (s < first || page.overview.curves[i].accuracy[k] === null ? [] : [[x(s), y(page.overview.curves[i].accuracy[k])]])))));
   const keys = names.length > 1 ? names.map((name, i) => lineKey(i, name)) : [];
   const ends = distinct(numbers.map((i) => page.overview.models[i].outcome)).map((o) => shapeKey({ reached: "circle", finished: "square", diverged: "cross" }[o], { reached: "reached its target", finished: "used all its steps", diverged: "diverged" }[o]));
-  let rows = numbers.flatMap(curveRows);
-  if (under !== null) {
-    keys.push(...emergence(svg, under, x, [left, right], height, steps));
-    rows = [...rows, ...emergenceRows(under)];
-  }
-  return { svg, rows, keys: legend([...keys, ...ends]), note: [several ? "Thin: seeds; thick: their median, in which a run that has stopped counts with its last value." : "", under === null ? (best ? "Of each seed, the learning rate that is best on the dev set." : "") : "Below: the share restored at each role between the blocks while the model trained, with its interval; a line begins where the model first reads the corrupted token at all."].filter(Boolean).join(" "), stamp: numbers.length && numbers.every((i) => page.overview.models[i].seeds === 1) ? "single seeds" : "" };
+  const below = under === null ? [] : emergence(svg, under, x, [left, right], height, steps);
+  const rows = [...numbers.flatMap(curveRows), ...(under === null ? [] : emergenceRows(under))];
+  return { svg, rows, keys: [legend([...keys, ...ends], below.length ? "above" : ""), legend(below, "below")], note: [several ? "Thin: seeds; thick: their median, in which a run that has stopped counts with its last value." : "", under === null ? (best ? "Of each seed, the learning rate that is best on the dev set." : "") : "Below: the share restored at each role between the blocks while the model trained, its interval shaded; a line begins where the model first reads the corrupted token at all."].filter(Boolean).join(" "), stamp: numbers.length && numbers.every((i) => page.overview.models[i].seeds === 1) ? "single seeds" : "" };
 };
+
+// The model whose emergence is asked for, else the first that the filters leave.
+function chosenWatched(holder) {
+  const left = watched(holder).filter((i) => filters.left.has(i));
+  const select = holder.querySelector('select[name="watched"]');
+  const chosen = left.includes(Number(select?.value || NaN)) ? Number(select.value) : left[0] ?? null;
+  if (select) {
+    for (const option of select.options) option.hidden = option.disabled = !left.includes(Number(option.value));
+    if (chosen !== null) select.value = chosen;
+  }
+  return chosen;
+}
 
 // Of several runs, at every step that one of them was evaluated at.
 function medianCurve(members, metric) {
@@ -76,13 +89,15 @@ function emergence(svg, number, x, [left, right], top, steps) {
     xAxis(steps, x, floor, stepName, "training steps", [left, right]));
   const inside = (v) => Math.max(-0.1, Math.min(1.1, v));
   return page.overview.emergence[number].map((line, i) => {
-    const known = line.step.map((s, k) => [s, line.share[k], line.low[k], line.high[k]]).filter(([, v]) => v !== null);
-    svg.append(node("polyline", { points: known.map(([s, v]) => `${x(s)},${y(inside(v))}`).join(" "), class: `line ${lineClass(i + 1)}` }));
+    const known = line.step.map((s, k) => [s, line.share[k], line.low[k], line.high[k]]).filter(([s, v]) => v !== null && s > 0);
+    const bounded = known.filter(([, , low]) => low !== null);
+    svg.append(node("polygon", { points: [...bounded.map(([s, , low]) => `${x(s)},${y(inside(low))}`), ...bounded.map(([s, , , high]) => `${x(s)},${y(inside(high))}`).reverse()].join(" "), class: `spread ${colourClass(i)}` }),
+      node("polyline", { points: known.map(([s, v]) => `${x(s)},${y(inside(v))}`).join(" "), class: `line ${lineClass(i)}` }));
     for (const [s, v, low, high] of known) {
       const bounds = low === null ? "" : ` [${format.number(low)}, ${format.number(high)}]`;
-      svg.append(shape("circle", x(s), y(inside(v)), 3, { class: `point ${lineClass(i + 1)}`, "data-tip": `${line.name}, step ${format.thousands(s)}\nshare ${format.number(v)}${bounds}, n = ${line.n}` }));
+      svg.append(shape("circle", x(s), y(inside(v)), 3, { class: `point ${lineClass(i)}`, "data-tip": `${line.name}, step ${format.thousands(s)}\nshare ${format.number(v)}${bounds}, n = ${line.n}` }));
     }
-    return lineKey(i + 1, line.name);
+    return lineKey(i, line.name);
   });
 }
 

@@ -38,7 +38,7 @@ function draw(holder) {
     stamp.textContent = drawn.stamp ?? "";
     stamp.hidden = !drawn.stamp;
     const note = drawn.note ? [html("p", { class: "small soft" }, drawn.note)] : [];
-    holder.querySelector(".under").replaceChildren(...[drawn.keys, ...note].filter(Boolean));
+    holder.querySelector(".under").replaceChildren(...[drawn.keys, ...note].flat().filter(Boolean));
     holder.dataset.drawn = width;
   } catch (error) {
     canvas.replaceChildren(html("p", { class: "failure" }, `This figure could not be drawn: ${error.message}`));
@@ -65,26 +65,60 @@ function redraw(which = () => true) {
   for (const holder of document.querySelectorAll(".figure[data-drawn]")) if (which(holder)) draw(holder);
 }
 
-// Downloads. An SVG outside the page has no style sheet, so what the page's says is written into it.
-const STYLED = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-family", "font-size", "font-weight", "paint-order", "text-anchor"];
-function standalone(svg) {
-  const copy = svg.cloneNode(true);
-  const [from, to] = [svg, copy].map((root) => [root, ...root.querySelectorAll("*")]);
-  from.forEach((element, i) => {
-    const style = getComputedStyle(element);
+// Downloads. A picture outside the page has no style sheet, no heading and no legend, so all of them are written into it.
+const STYLED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-family", "font-size", "font-weight", "paint-order", "text-anchor"];
+function styled(element) {
+  const copy = element.cloneNode(true);
+  const [from, to] = [element, copy].map((root) => [root, ...root.querySelectorAll("*")]);
+  from.forEach((one, i) => {
+    const style = getComputedStyle(one);
     for (const name of STYLED) to[i].setAttribute(name, style.getPropertyValue(name));
     for (const name of ["class", "tabindex", "data-tip"]) to[i].removeAttribute(name);
   });
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  const background = getComputedStyle(document.documentElement).getPropertyValue("--card").trim();
-  copy.prepend(node("rect", { width: "100%", height: "100%", fill: background }));
-  return new XMLSerializer().serializeToString(copy);
+  return copy;
+}
+
+const HEADING = 28, KEY_LINE = 19, MARGIN = 12;
+function standalone(holder) {
+  const svg = holder.querySelector("svg.drawn");
+  const [width, height] = svg.getAttribute("viewBox").split(" ").slice(2).map(Number);
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const text = { "font-family": getComputedStyle(svg).fontFamily, "font-size": 13 };
+  const drawn = styled(svg);
+  drawn.setAttribute("y", HEADING);
+  let line = HEADING + height + KEY_LINE;
+  const keys = [...holder.querySelectorAll("ul.keys")].flatMap((list) => {
+    let from = 0;
+    const entries = [...list.children].map((entry) => {
+      const mark = entry.querySelector("svg"), name = entry.textContent.trim(), before = mark ? 32 : 0, size = before + wide(name, 13);
+      if (from > 0 && from + size > width) [from, line] = [0, line + KEY_LINE];
+      const made = node("g", { transform: `translate(${from} ${line})` }, words(before, 0, name, { ...text, fill: colour("--soft") }));
+      if (mark) made.append(node("g", { transform: "translate(0 -11)" }, ...[...mark.children].map(styled)));
+      from += size + 18;
+      return made;
+    });
+    line += KEY_LINE;
+    return entries;
+  });
+  const title = titleOf(holder);
+  const whole = [Math.max(width, wide(title, 14, 650) + 8) + 2 * MARGIN, (keys.length ? line - 8 : HEADING + height) + 2 * MARGIN];
+  return node("svg", { xmlns: "http://www.w3.org/2000/svg", viewBox: `${-MARGIN} ${-MARGIN} ${whole[0]} ${whole[1]}`, width: whole[0], height: whole[1] },
+    node("rect", { x: -MARGIN, y: -MARGIN, width: whole[0], height: whole[1], fill: colour("--card") }),
+    words(0, 13, title, { ...text, "font-size": 14, "font-weight": 650, fill: colour("--ink") }), drawn, ...keys);
+}
+
+// What is chosen belongs to the title; whose emergence it is stands in the figure.
+function titleOf(holder) {
+  const number = holder.dataset.model;
+  const chosen = [...holder.querySelectorAll("select")].filter((select) => select.name !== "watched")
+    .map((select) => `${select.name === "against" ? "against " : ""}${select.selectedOptions[0].textContent}`);
+  return `${holder.dataset.title}${number === undefined ? "" : `: ${page.overview.models[number].label}`}${chosen.length ? ` (${chosen.join(", ")})` : ""}`;
 }
 
 async function asPng(svg) {
-  const [width, height] = svg.getAttribute("viewBox").split(" ").slice(2).map(Number);
+  const [width, height] = ["width", "height"].map((name) => Number(svg.getAttribute(name)));
   const image = new Image();
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(standalone(svg))}`;
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(svg))}`;
   await image.decode();
   const sheet = Object.assign(document.createElement("canvas"), { width: 2 * width, height: 2 * height });
   sheet.getContext("2d").drawImage(image, 0, 0, 2 * width, 2 * height);
@@ -102,10 +136,9 @@ async function download(holder, kind) {
   const number = holder.dataset.model;
   const of = number === undefined ? "" : `-${page.overview.models[number].label}`;
   const name = `${holder.dataset.kind}${of}`.replace(/[^\w.=+-]+/g, "_");
-  const svg = holder.querySelector("svg.drawn");
   if (kind === "CSV") save(`${name}.csv`, csvOf(holder.rows), "text/csv");
-  else if (kind === "SVG") save(`${name}.svg`, standalone(svg), "image/svg+xml");
-  else save(`${name}.png`, await asPng(svg), "image/png");
+  else if (kind === "SVG") save(`${name}.svg`, new XMLSerializer().serializeToString(standalone(holder)), "image/svg+xml");
+  else save(`${name}.png`, await asPng(standalone(holder)), "image/png");
 }
 
 // Marks say more when pointed at; with the keyboard, the arrow keys go from mark to mark of a focused figure.

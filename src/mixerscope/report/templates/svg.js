@@ -66,10 +66,17 @@ function yAxis(values, place, x, right, label) {
     words(x - 6, place(v) + 4, label(v), { "text-anchor": "end" })]));
 }
 
-// A dashed line with its name at one end, above or below so that it stays inside.
-function baseline(y, [left, right], name, top, end = "end") {
+// A dashed line with its name above or below it: inside, and where least of what is drawn is in the way.
+function baseline(y, [left, right], name, top, drawn = []) {
+  const size = wide(name) + 8;
+  const ends = { end: right, start: left + 4, middle: (left + right) / 2 };
+  const places = Object.keys(ends).flatMap((end) => (y - 4 < top + 8 ? [y + 12] : [y - 4, y + 12]).map((at) => {
+    const from = ends[end] - { end: size, start: 4, middle: size / 2 }[end];
+    return { end, at, hidden: drawn.filter(([px, py]) => px > from && px < from + size && py > at - 14 && py < at + 5).length };
+  }));
+  const { end, at } = places.reduce((best, one) => (one.hidden < best.hidden ? one : best));
   return node("g", { class: "baseline" }, node("line", { x1: left, x2: right, y1: y, y2: y }),
-    words(end === "end" ? right : left + 4, y - 4 < top + 8 ? y + 12 : y - 4, name, { "text-anchor": end }));
+    words(ends[end], at, name, { "text-anchor": end }));
 }
 
 const SHAPES = ["circle", "triangle", "square", "diamond", "cross", "down", "plus", "bar"];
@@ -92,9 +99,9 @@ const COLOURS = 7;
 const colourClass = (i) => `c${i % COLOURS}`;
 const lineClass = (i) => `${colourClass(i)} dash${Math.floor(i / COLOURS) % 3}`;
 
-function legend(entries) {
+function legend(entries, of = "") {
   if (!entries.length) return null;
-  return html("ul", { class: "keys" }, ...entries.map(({ mark, name }) => {
+  return html("ul", { class: "keys" }, ...(of ? [html("li", {}, of)] : []), ...entries.map(({ mark, name }) => {
     const swatch = node("svg", { width: 26, height: 14, viewBox: "0 0 26 14", "aria-hidden": "true" }, mark);
     return html("li", {}, swatch, ` ${name}`);
   }));

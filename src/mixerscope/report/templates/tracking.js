@@ -34,7 +34,7 @@ kinds.lengths = (holder, width) => {
   const svg = canvas(width, height, `Accuracy by position. ${lengths.map((one) => `documents of ${one.length} inputs: ${format.percent(one.accuracy[0])} over all positions, ${format.percent(one.last[0])} at the last`).join("; ")}.`);
   const steps = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024].filter((v) => v <= last);
   svg.append(yAxis([0, 0.25, 0.5, 0.75, 1], y, LEFT, right, (v) => `${100 * v}%`), xAxis(steps, x, floor, String, "inputs so far", [LEFT, right]),
-    baseline(y(lengths[0].guessing), [LEFT, right], `guessing ${format.percent(lengths[0].guessing)}`, top, "start"));
+    baseline(y(lengths[0].guessing), [LEFT, right], `guessing ${format.percent(lengths[0].guessing)}`, top, lengths.flatMap((one) => one.by.map((v, i) => [x(i + 1), v === null ? -1 : y(v)]))));
   const trained = lengths.find((one) => one.times === 1);
   if (trained) svg.append(node("g", { class: "baseline" }, node("line", { x1: x(trained.length), x2: x(trained.length), y1: top, y2: floor })), words(x(trained.length) - 4, floor - 6, "trained up to here", { "text-anchor": "end", class: "soft-text" }));
   lengths.forEach((one, k) => {
