@@ -30,12 +30,12 @@ from mixerscope.interventions.effects import Effects, counterfactual_or_runner_u
 from mixerscope.interventions.engine import Grid
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.pairs import Pairs, PairSettings, make_pairs
-from mixerscope.interventions.programs import Program
+from mixerscope.interventions.programs import Program, runner_of
 from mixerscope.interventions.table import effect_table, facts_of
 from mixerscope.interventions.unmoved import unmoved_by
 from mixerscope.model import Model
 from mixerscope.randomness import stream
-from mixerscope.sites import Tap, edit, record
+from mixerscope.sites import Tap, edit
 from mixerscope.tasks import Batch
 from mixerscope.training.objective import answer_correct
 
@@ -217,9 +217,8 @@ def _both_ways(pairs: Pairs, slot: str, sites: Sequence[str]) -> Program:
         routes = len(places)
 
         def run(tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            with record(model, sites) as seen:
-                logits = model(tokens, read)
-            return logits, dict(seen)
+            found = runner_of(model).run(tokens, read, sites, read)
+            return found.logits, {site: found.cache[site] for site in sites}
 
         def along(tokens: Tensor, elsewhere: dict[str, Tensor]) -> Tensor:
             """[routes, n, 1, v]: a run of which, off the route, everything is as elsewhere."""
@@ -269,7 +268,7 @@ def _answers(batch: Batch, before: Tensor) -> Program:
     read, answers = batch.answers()
 
     def program(model: Model | Adapted) -> Tensor:
-        logits = model(batch.tokens, read[:, None])[:, 0]
+        logits = runner_of(model).run(batch.tokens, read[:, None], (), read[:, None]).logits[:, 0]
         return torch.stack([answer_correct(logits, answer) for answer in (answers, before)])
 
     return program

@@ -100,26 +100,34 @@ class Resumed:
             for name in ("resid_pre", "mixer_in", "resid_mid", "resid_post")
             if name != "resid_mid" or block.mlp is not None
         }
-        kept, length = sorted(stream | set(sites)), tokens.shape[1]
-        at = read if places is None else torch.cat([read, places], 1)
+        sites, last, length = set(sites), len(self.layers) - 1, tokens.shape[1]
+        kept = sorted(stream | sites)
+        at = read if places is None or places is read else torch.cat([read, places], 1)
         if places is None or at.shape[1] >= length:
             return Unedited(tokens, read, *run_and_record(self.model, tokens, read, kept))
-        logits, cache = run_and_record(self.model, tokens, read, kept, lambda *given: self._ending_at(at, *given))
-        last = len(self.layers) - 1
+        inside = any(split_site(site)[0] == last for site in sites - stream)
+        logits, cache = run_and_record(
+            self.model, tokens, read, kept, lambda *given: self._ending_at(at, inside, *given)
+        )
         narrow = {site for site in kept if split_site(site)[0] == last and split_site(site)[1] in _FINISHING}
         found = at[:, :, None] == torch.arange(length, device=at.device)  # [n, p, t]
         known, column = found.any(1), found.byte().argmax(1)
         cache |= {site: pick(cache[site], column).where(known[..., None], float("nan")) for site in narrow}
         return Unedited(tokens, read, logits, cache)
 
-    def _ending_at(self, at: Tensor, tokens: Tensor, read: Tensor) -> Tensor:
-        """The forward pass, which after the last mixer goes on at positions `at` [n, p] alone; first of them `read`."""
+    def _ending_at(self, at: Tensor, inside: bool, tokens: Tensor, read: Tensor) -> Tensor:
+        """The forward pass, which after the last mixer goes on at positions `at` [n, p] alone; first of them `read`.
+        Nor does the last mixer give more, unless what is `inside` it is looked at."""
         x = self.model.embed_tokens(tokens)
         *others, last = self.layers
         for block in others:
             x = block(x)
         x = last.resid_pre(x)
-        return self.model.read_out(last.finish(last.add(pick(x, at), pick(last.mix(x), at)))[:, : read.shape[1]])
+        if inside:
+            mixed = pick(last.mix(x), at)
+        else:
+            mixed = mixed_at(last.mixer, last.mixer_in(last.mixer_input(x)), at)
+        return self.model.read_out(last.finish(last.add(pick(x, at), mixed))[:, : read.shape[1]])
 
     def no_path(self, site: str, standing: Standing) -> str | None:
         layer, name = split_site(site)

@@ -16,7 +16,7 @@ from mixerscope.interventions.asks import also_elsewhere
 from mixerscope.interventions.batching import batching, device_of
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.pairs import Pairs
-from mixerscope.interventions.programs import Program
+from mixerscope.interventions.programs import Program, runner_of
 from mixerscope.model import Model
 from mixerscope.randomness import stream
 from mixerscope.tasks import UNSCORED, Batch, Task
@@ -81,7 +81,8 @@ def _both(batch: Batch, other: Batch) -> Program:
     (read, answer), tokens = batch.answers(), other.tokens
 
     def program(model: Model | Adapted) -> Tensor:
-        before, after = (model(each, read[:, None])[:, 0] for each in (batch.tokens, tokens))
+        runner, at = runner_of(model), read[:, None]
+        before, after = (runner.run(each, at, (), at).logits[:, 0] for each in (batch.tokens, tokens))
         moved = (after - before).abs().amax(-1)
         right = [answer_correct(logits, answer).to(moved.dtype) for logits in (before, after)]
         return torch.stack([*right, moved])
