@@ -14,7 +14,6 @@ from mixerscope.errors import CorruptFile, UserError
 from mixerscope.machine import CPU, Machine
 from mixerscope.progress import Cancelled
 from mixerscope.store import find_runs
-from mixerscope.sweep import execute as execute_module
 from mixerscope.sweep import forecast as forecast_module
 from mixerscope.sweep.best import finished_runs
 from mixerscope.sweep.cost import Calibration
@@ -78,20 +77,6 @@ def test_the_next_job_does_not_wait_for_the_last_of_the_one_before(sweep_file, t
     assert [row.ending for row in outcome.cohorts] == ["finished"] * 3
     assert sorted(row.job for row in outcome.jobs) == [1, 2, 3]
     assert sum(row.wall_s for row in outcome.jobs) <= took, "times of jobs add up"
-
-
-def test_a_cohort_in_its_stages_leaves_its_place_to_another(sweep_file, tmp_path, monkeypatch):
-    specs = load_runs(str(sweep_file({"model.architecture": ["attention", "based"], "seed": [0]})))
-    both, real = threading.Barrier(2, timeout=60), runs.run_cohort
-
-    def meeting(cohort, root, progress, *arguments):
-        progress("patch", 0, 1, "")
-        both.wait()  # one in flight alone would wait for ever
-        return real(cohort, root, progress, *arguments)
-
-    monkeypatch.setattr(runs, "run_cohort", meeting)
-    monkeypatch.setitem(execute_module.STAGED_BESIDE, "cpu", 1)
-    assert [row.ending for row in carry_out(specs, tmp_path).cohorts] == ["finished"] * 2
 
 
 def test_what_goes_wrong_outside_a_cohort_is_raised_and_not_waited_for(sweep_file, tmp_path, monkeypatch):

@@ -123,22 +123,3 @@ def test_work_is_what_it_would_have_taken_alone(clock, cohorts):
     forecast.ended(first)
     assert (first.work, second.work) == (25, 5)
     assert (sum(first.seconds.values()), sum(second.seconds.values())) == (30, 10)
-
-
-def test_stages_slow_nobody_down_and_are_waited_for(clock, cohorts):
-    forecast = Forecast(Sharing({8: 60.0, 16: 30.0}), clock.now + 10 + MARGIN * 40)
-    first = forecast.started(cohorts[0])
-    clock.now += 10
-    assert not forecast.fits(cohorts[1]), "50 + 30 > 40"
-    first.progressed(clock.now, "probes", 0, 10)
-    assert forecast.training == []
-    assert not forecast.fits(cohorts[1]), "50 > 40"
-    for done in range(1, 5):
-        clock.now += 1
-        first.progressed(clock.now, "probes", done, 10)
-    forecast.deadline += 4
-    assert forecast.fits(cohorts[1]), "6 beside 30"
-    second = forecast.started(cohorts[1])
-    clock.now += 10
-    forecast.ended(second)
-    assert second.work == 10

@@ -12,6 +12,7 @@ another size than those it was trained on.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ from mixerscope.interventions.unmoved import unmoved_by
 from mixerscope.model import Model
 from mixerscope.randomness import stream
 from mixerscope.sites import Tap, edit
-from mixerscope.tasks import Batch
+from mixerscope.tasks import Batch, Task
 from mixerscope.training.objective import answer_correct
 
 FRESH = 1024
@@ -279,14 +280,27 @@ def _followed(members: Members, pairs: Pairs, documents: int) -> list[list[Follo
     found: list[list[Followed]] = [[] for _ in members.models]
     if pairs.task is None or not pairs.task.counterfactuals or not documents:
         return found
-    fresh = pairs.task.sample(documents, stream(pairs.data_seed, "proof"), "test")
+    fresh, counterfactuals = _counterfactuals(
+        type(pairs.task), pairs.task.model_dump_json(), pairs.data_seed, documents
+    )
     before, answers = _right(members, fresh), fresh.answers()[1]
-    for kind in pairs.task.counterfactuals:
-        changed = pairs.task.counterfactual(kind, fresh, stream(pairs.data_seed, "proof", kind))
+    for kind, changed in counterfactuals.items():
         possible = changed.labels["changed"] > 0
         for own, was, (now, stays) in zip(found, before, _answered(members, changed, answers), strict=True):
             own.append(Followed(kind, was[possible], now[possible], stays[possible]))
     return found
+
+
+@lru_cache(maxsize=4)
+def _counterfactuals(
+    task_class: type[Task], settings: str, data_seed: int, documents: int
+) -> tuple[Batch, dict[str, Batch]]:
+    """Fresh documents of a task, and by kind what becomes of them: the same for all cohorts of a sweep, and with
+    thousands of symbols to choose from they take as long to make as to run."""
+    task = task_class.model_validate_json(settings)
+    fresh = task.sample(documents, stream(data_seed, "proof"), "test")
+    kinds = task.counterfactuals
+    return fresh, {kind: task.counterfactual(kind, fresh, stream(data_seed, "proof", kind)) for kind in kinds}
 
 
 def _refused(model: Model | Adapted, pairs: Pairs) -> str:

@@ -30,9 +30,6 @@ from mixerscope.sweep.table import CohortRow, Conditions, Ending, JobRow, SweepT
 
 LOOKED_EVERY = 0.5
 """Seconds between two looks for a cohort to start, or a signal to end."""
-STAGED_BESIDE = {"cpu": 0, "cuda": 2}
-"""Cohorts that may be in their stages while as many as are in flight train: a GPU would be idle meanwhile, and cohorts
-that began together come to their stages together."""
 MOST_COMPILING = 12
 """Processes that compile ahead: each takes gigabytes, and some of the GPU's memory, however many cores there are."""
 
@@ -62,8 +59,7 @@ def execute(
         make_folder(root)
     listener = listener or Listener()
     listener.sweep_started(plan)
-    own = with_its_share(machine, plan.in_flight + STAGED_BESIDE[machine.device])
-    executor = _Executor(plan, root, own, deadline, keep_weights, listener, call)
+    executor = _Executor(plan, root, with_its_share(machine, plan.in_flight), deadline, keep_weights, listener, call)
     executor.leave = leave
     # Set here for all threads: cohorts that set it and set it back one by one would do so under each other's feet.
     with torch_threads(machine.threads), short_turns(machine), executor.compiling():
@@ -98,8 +94,7 @@ class _Executor:
         self.since = time.monotonic()
         self.stopping = threading.Event()
         self.ahead: Ahead | None = None
-        self.places = plan.in_flight + STAGED_BESIDE[machine.device]
-        self.streams = Streams(machine, self.places)
+        self.streams = Streams(machine, plan.in_flight)
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
@@ -121,7 +116,7 @@ class _Executor:
         self.since = time.monotonic()
         try:
             while True:
-                while self._has_place() and (pick := self._next()) is not None:
+                while len(self.threads) < self.plan.in_flight and (pick := self._next()) is not None:
                     self._start(*pick)
                 refuse_signals()
                 if not self.threads and not any(self._is_to_do(cohort) for _, cohort in self.waiting):
@@ -161,9 +156,6 @@ class _Executor:
                 thread.join()
         while not self.ended.empty():
             self._record(*self.ended.get())
-
-    def _has_place(self) -> bool:
-        return len(self.threads) < self.places and len(self.forecast.training) < self.plan.in_flight
 
     def _next(self) -> tuple[Job, Cohort] | None:
         """Takes the slowest cohort that is compiled, can still be finished, and is nobody else's, out of `waiting`."""

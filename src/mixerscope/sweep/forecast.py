@@ -61,12 +61,6 @@ class Running:
             self.samples.popleft()
         return True
 
-    @property
-    def trains(self) -> bool:
-        """Whether it has yet to come to its stages. These wait for Python more than for the device, so they are slowed
-        by nobody, and slow nobody down."""
-        return self.stage in ("build", "train")
-
     def end_stage(self, now: float) -> None:
         self.seconds[self.stage] += now - self.stage_began
 
@@ -77,16 +71,14 @@ class Running:
         (before, first), (now, last) = self.samples[0], self.samples[-1]
         return (last - first) / (now - before) if now - before >= MEASURED_AFTER and last > first else None
 
-    def left(self, now: float, estimator: Estimator, training: int) -> float:
-        """Seconds until it is done if the others that train stay."""
+    def left(self, now: float, estimator: Estimator, in_flight: int) -> float:
+        """Seconds until it is done if the others in flight stay."""
+        slowdown = estimator.slowdown(self.cohort, in_flight)
         rate = self.rate()
         if rate is None:
-            return max(0.0, estimator.alone(self.cohort) - self.work) * self.slowdown(estimator, training)
-        return (self.total - self.done) / rate + (estimator.staging(self.cohort) if self.stage == "train" else 0.0)
-
-    def slowdown(self, estimator: Estimator, training: int) -> float:
-        """How many times longer it takes now than alone."""
-        return estimator.slowdown(self.cohort, training) if self.trains else 1.0
+            return max(0.0, estimator.alone(self.cohort) - self.work) * slowdown
+        after = estimator.staging(self.cohort) * slowdown if self.stage == "train" else 0.0
+        return (self.total - self.done) / rate + after
 
 
 class Forecast:
@@ -111,11 +103,6 @@ class Forecast:
             self.running.remove(running)
             running.end_stage(time.monotonic())
 
-    @property
-    def training(self) -> list[Running]:
-        """Those that share the device's speed."""
-        return [running for running in list(self.running) if running.trains]
-
     def fits(self, cohort: Cohort) -> bool:
         """Whether all in flight, with this one beside them, would be done in time, with some to spare."""
         if self.deadline is None:
@@ -123,14 +110,13 @@ class Forecast:
         now = time.monotonic()
         with self.lock:
             self._count_work()
-            count, more = len(self.training), len(self.training) + 1
+            count, more = len(self.running), len(self.running) + 1
             newcomer = self.estimator.alone(cohort) * self.estimator.slowdown(cohort, more)
             times = [(newcomer, cohort)]
-            for running in self.training:
+            for running in self.running:
                 slower = self.estimator.slowdown(running.cohort, more) / self.estimator.slowdown(running.cohort, count)
                 times.append((running.left(now, self.estimator, count) * slower, running.cohort))
-            others = [running.left(now, self.estimator, count) for running in self.running if not running.trains]
-        return now + MARGIN * max([*self._finishing_times(times), *others]) <= self.deadline
+        return now + MARGIN * max(self._finishing_times(times)) <= self.deadline
 
     def check(self, running: Running) -> OutOfTime | None:
         """Asks a cohort to stop if it is the last to be done and would be done too late.
@@ -143,12 +129,12 @@ class Forecast:
             return None
         with self.lock:
             self._count_work()
-            training = self.training
-            times = [(other.left(now, self.estimator, len(training)), other.cohort) for other in training]
+            count = len(self.running)
+            times = [(other.left(now, self.estimator, count), other.cohort) for other in self.running]
             finishing = self._finishing_times(times)
             last = max(finishing)
             late = now + last - self.deadline
-            if late > 0 and finishing[training.index(running)] == last:
+            if late > 0 and finishing[self.running.index(running)] == last:
                 return OutOfTime(f"would have ended {late:.0f} s too late")
         return None
 
@@ -169,5 +155,5 @@ class Forecast:
     def _count_work(self) -> None:
         now = time.monotonic()
         for running in self.running:
-            running.work += (now - self._counted) / running.slowdown(self.estimator, len(self.training))
+            running.work += (now - self._counted) / self.estimator.slowdown(running.cohort, len(self.running))
         self._counted = now
