@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,14 +22,8 @@ def test_there_is_something_to_run():
     assert len(EXAMPLES) >= 5
 
 
-def _to_run() -> list[Any]:
-    """Pages with code; one that feeds every tracker there is takes too long for every day."""
-    slow = {"take-results-elsewhere.md"}
-    named = [(page, [pytest.mark.slow] if page.name in slow else []) for page, blocks in CODE.items() if blocks]
-    return [pytest.param(page, id=page.name, marks=marks) for page, marks in named]
-
-
-@pytest.mark.parametrize("page", _to_run())
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page, blocks in CODE.items() if blocks], ids=lambda page: page.name)
 def test_code_blocks_run_in_the_order_of_their_page(page: Path, tmp_path: Path):
     """As one file a page: later blocks may build on earlier ones."""
     (tmp_path / "page.py").write_text("\n".join(CODE[page]))
@@ -60,6 +53,7 @@ def test_the_first_page_shows_what_its_example_prints(tmp_path: Path):
     assert ran.stdout.strip() == code[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_run_and_are_short(path: Path, tmp_path: Path):
     text = path.read_text()

@@ -46,6 +46,7 @@ def test_no_cell_of_a_drawn_table_makes_the_others_small_and_what_was_not_run_is
     assert page.count("too few to say") > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (400, True)])
 def test_it_fits_the_window_and_axe_finds_nothing_serious(opened, width, dark):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed (extra e2e)")

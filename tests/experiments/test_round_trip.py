@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import polars as pl
+import pytest
 
 from mixerscope.cli import main
 from mixerscope.experiments.paper.render import load_results, read_about
@@ -19,6 +20,7 @@ sys.exit(main({words!r}))
 """
 
 
+@pytest.mark.slow
 def test_what_a_worker_made_is_taken_in_and_drawn(tmp_path):
     file, pack, kept = tmp_path / "part.json", tmp_path / "part.pack", tmp_path / "kept"
     toy = ["--toy", "--widths", "8", "--only", "attention"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-LONG = {"interpreted_recurrent_cells"}
+LONG = {"interpreted_recurrent_cells", "interpreted_residual", "interpreted_selective_scan"}
 """Many positions one after the other, which the interpreter goes through slowly."""
 
 

@@ -31,8 +31,6 @@ from mixerscope.planted.zoo import ALL, EVERY, MIXED, RETRIEVERS, SHAMS, TASK, P
 from mixerscope.randomness import stream
 from mixerscope.spec import ModelSpec
 
-SEEDS = range(2)
-
 
 def by_name(planted: Planted) -> str:
     return planted.name
@@ -43,7 +41,7 @@ def test_planted_models_solve_their_task(planted: Planted):
     assert planted.solved(planted.build(planted.task, 0)) == 1.0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("planted", RETRIEVERS, ids=by_name)
 def test_every_planted_route_is_named(planted: Planted, seed: int):
     found = planted.judge(planted.build(planted.task, seed))
@@ -56,6 +54,7 @@ def test_every_planted_route_is_named(planted: Planted, seed: int):
         assert verdict_.accuracy.value == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", [p for p in EVERY if p not in RETRIEVERS], ids=by_name)
 def test_no_other_planted_model_is_called_what_it_is_not(planted: Planted):
     """Mixtures, distributed routes, shams and the other single routes; `benchmarks.verdicts` has 20 embeddings each."""

@@ -198,6 +198,7 @@ def test_hostile_names_stay_text_in_the_browser(folder, monkeypatch, opened):
     assert HOSTILE in tab.locator("main").inner_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_axe_finds_nothing_serious(judged, opened, dark):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed (extra e2e)")

@@ -208,6 +208,7 @@ def test_hostile_tokens_of_patterns_stay_text(folder, opened):
     assert tab.locator("img").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_axe_finds_nothing_serious_in_them(folder, opened, dark):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed (extra e2e)")

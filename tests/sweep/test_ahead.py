@@ -18,6 +18,7 @@ def _quick(monkeypatch):
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
 
 
+@pytest.mark.slow
 def test_every_cohort_has_its_turn_and_then_the_processes_are_gone(sweep_file):
     cohorts = group(load_runs(str(sweep_file())))
     ahead = Ahead(cohorts, Machine(compile=True), processes=1)
@@ -27,6 +28,7 @@ def test_every_cohort_has_its_turn_and_then_the_processes_are_gone(sweep_file):
     ahead.close()
 
 
+@pytest.mark.slow
 def test_classes_that_were_named_here_are_known_there(sweep_file, own_mixer):
     cohorts = group(load_runs(str(sweep_file({"model.architecture": [MIXERS.adopt(own_mixer)]}))))
     ahead = Ahead(cohorts, Machine(compile=True), processes=1)
@@ -44,6 +46,7 @@ def test_what_cannot_be_compiled_says_why_and_keeps_nobody_waiting(sweep_file):
     assert all("no CUDA device" in reason for reason in ahead.failures.values())
 
 
+@pytest.mark.slow
 def test_there_are_few_processes_until_the_first_cohorts_are_ready(sweep_file):
     cohorts = group(load_runs(str(sweep_file())), largest=1)
     assert len(cohorts) > 2
@@ -54,6 +57,7 @@ def test_there_are_few_processes_until_the_first_cohorts_are_ready(sweep_file):
     ahead.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_first", [1, 2])
 def test_nobody_waits_for_processes_that_cannot_be_started(sweep_file, monkeypatch, at_first):
     cohorts = group(load_runs(str(sweep_file())), largest=1)
@@ -79,6 +83,7 @@ def test_closing_keeps_nobody_waiting(sweep_file):
     assert all(ahead.is_ready(cohort, wait=5) for cohort in cohorts)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_takes_no_work_from_the_others(sweep_file):
     cohorts = group(load_runs(str(sweep_file())), largest=1)
     assert len(cohorts) > 2
