@@ -11,7 +11,8 @@ ACCURACY = 0.95
 """What each model must reach on fresh documents."""
 ENOUGH = 0.99
 """Where training stops. It was 0.98, until a Mamba that stops there was found to bring, in a twelfth of its documents,
-what is not asked, and lost its name; fifty steps later it does not."""
+what is not asked, and lost its name. Since the same documents must pass all tests at once it has none at 0.99 either:
+144 of 160 do, and 150 of 160 after all 1000 steps, of which the lower end of the interval is below nine tenths."""
 
 
 def demo_specs() -> list[RunSpec]:
