@@ -76,14 +76,21 @@ def trained() -> dict[str, Model]:
 
 
 def one_model(model: Model, pairs: Pairs, count: int) -> dict[str, Any]:
-    """The grid of a model, and its proof and verdict."""
+    """The grid of a model, its proof and verdict, and the verdict alone, the same wherever the proof is taken."""
     [grid] = interchange_cohort([model], pairs)
+    known = effect_table(grid, model)
+    proof = prove_table(known, grid, model)
 
     def proven() -> None:
         table = effect_table(grid, model)
         judge(table, None, prove_table(table, grid, model))
 
-    return rounds({"grid": lambda: interchange_cohort([model], pairs), "proof and verdict": proven}, count, "cpu")
+    works = {
+        "grid": lambda: interchange_cohort([model], pairs),
+        "proof and verdict": proven,
+        "verdict": lambda: judge(known, None, proof),
+    }
+    return rounds(works, count, "cpu")
 
 
 def cohort(architecture: str, pairs: Pairs, count: int, device: str) -> dict[str, Any]:

@@ -49,6 +49,8 @@ class SlotDocuments:
         """[n] the right answers that the corruption takes away."""
         self.counts = self.lost & (self.high > self.low)
         """[n] the documents that count."""
+        self._carriers: dict[str, tuple[list[str], Tensor]] = {}
+        """By site, once somebody asked: several questions of a verdict do."""
 
     @cached_property
     def number(self) -> int:
@@ -58,9 +60,14 @@ class SlotDocuments:
         """[counting] how far the edit of a cell goes; None where that is not known."""
         if not self.table.has_documents(cell):
             return None
-        high, low, edited = (x[self.counts] for x in (self.high, self.low, self._values(cell)))
+        high, low = self._ends
+        edited = self._values(cell)[self.counts]
         moved = edited - low if cell.direction == "restore" else high - edited
         return moved / (high - low)
+
+    @cached_property
+    def _ends(self) -> tuple[Tensor, Tensor]:
+        return self.high[self.counts], self.low[self.counts]
 
     def goes(self, site: str, place: str, direction: Direction, head: int = -1) -> Tensor | None:
         """[counting] whether the edit there is enough: it goes more than half-way, and the answer goes with it."""
@@ -77,25 +84,30 @@ class SlotDocuments:
         known = [share for share in both if share is not None]
         return torch.minimum(*known) if len(known) == 2 else None
 
-    def places(self, site: str) -> list[str]:
-        """Single places that were restored and broken at a site."""
-        found = [
-            cell.role
+    def places(self, site: str) -> dict[str, Tensor]:
+        """Single places that were restored and broken at a site, and how surely each carries the information."""
+        found = {
+            cell.role: self.carries(site, cell.role)
             for cell in self.table.cells
             if (cell.slot, cell.direction, cell.site, cell.edit, cell.head, cell.read)
             == (self.slot, "break", site, SWAP, -1, "")
             and JOINT not in cell.role
-        ]
-        return [place for place in found if self.carries(site, place) is not None]
+        }
+        return {place: share for place, share in found.items() if share is not None}
 
     def carriers(self, site: str) -> tuple[list[str], Tensor]:
         """The places of a site, and [counting] which of them carries the information, -1 where none does."""
-        places = self.places(site)
+        if site not in self._carriers:
+            self._carriers[site] = self._carriers_of(self.places(site))
+        return self._carriers[site]
+
+    def _carriers_of(self, shares: dict[str, Tensor]) -> tuple[list[str], Tensor]:
+        places = list(shares)
         if not places or not self.number:
             return places, torch.full((self.number,), -1)
-        shares = torch.stack([share for place in places if (share := self.carries(site, place)) is not None])
         where = [self.table.positions[place][self.counts] for place in places if place in self.table.positions]
-        return places, surest(shares, self.halfway, where=torch.stack(where) if len(where) == len(places) else None)
+        at = torch.stack(where) if len(where) == len(places) else None
+        return places, surest(torch.stack(list(shares.values())), self.halfway, where=at)
 
     def paths(self, arrived: bool = False) -> list[Path | None]:
         """Of every document that counts: who carries the information at each station; None where one has nobody. Where

@@ -11,6 +11,7 @@ Everything is a pure function of the table of effects, the proof and the rules, 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -161,6 +162,10 @@ class _Case(Questions):
         tried = tested(self.proof, self.slot, paths)
         return self._taken(tried), lambda path: passed_by(tried[path], self.rules.carries)
 
+    @cached_property
+    def _other_paths(self) -> dict[str, tuple[SlotDocuments, list[Path | None]]]:
+        return {slot: self._paths(slot) for slot in self._others()}
+
     def _paths(self, slot: str) -> tuple[SlotDocuments, list[Path | None]]:
         """Of another slot: the path of each document, by the proof where it was taken."""
         documents = slot_documents(self.table, slot, self.rules)
@@ -201,8 +206,8 @@ class _Case(Questions):
     def _beside(self) -> dict[str, tuple[str, ...]]:
         """The usual route of the other slots, as far as it can be seen."""
         found: dict[str, tuple[str, ...]] = {}
-        for slot in self._others():
-            paths = Counter(path for path in self._paths(slot)[1] if path is not None)
+        for slot, (_, taken) in self._other_paths.items():
+            paths = Counter(path for path in taken if path is not None)
             if paths and not self.facts.one_block:
                 found[slot] = self._collapsed(slot, paths.most_common(1)[0][0])
         return found
@@ -220,9 +225,8 @@ class _Case(Questions):
     def _meets(self, carriers: tuple[str, ...]) -> Verdict | None:
         """The other slots' information must arrive in the block in which this one's does."""
         block = arrival(carriers)
-        for slot in self._others():
+        for slot, (documents, paths) in self._other_paths.items():
             name = f"meets the {slot}"
-            documents, paths = self._paths(slot)
             if self.facts.one_block:
                 self.tests.append(Test(name, None, about="one block, so it can be in no other"))
                 continue
@@ -304,8 +308,7 @@ class _Case(Questions):
         block, beside, counts = arrival(carriers), self._beside(), self.documents.counts
         holds = torch.ones_like(counts)
         holds[counts] = torch.tensor(takes)
-        for slot in self._others():
-            documents, paths = self._paths(slot)
+        for slot, (documents, paths) in self._other_paths.items():
             ways = [(arrival((slot, *p, self.facts.read[0])), self._collapsed(slot, p)) if p else None for p in paths]
             holds[documents.counts] &= torch.tensor([way == (block, beside.get(slot)) for way in ways])
         seen = [torch.cat([holds[counts], torch.zeros(self._unmoved(), dtype=torch.bool)])]

@@ -281,7 +281,7 @@ def _followed(members: Members, pairs: Pairs, documents: int) -> list[list[Follo
     if pairs.task is None or not pairs.task.counterfactuals or not documents:
         return found
     fresh, counterfactuals = _counterfactuals(
-        type(pairs.task), pairs.task.model_dump_json(), pairs.data_seed, documents
+        type(pairs.task), pairs.task.model_dump_json(), pairs.data_seed, documents, torch.get_default_dtype()
     )
     before, answers = _right(members, fresh), fresh.answers()[1]
     for kind, changed in counterfactuals.items():
@@ -293,10 +293,12 @@ def _followed(members: Members, pairs: Pairs, documents: int) -> list[list[Follo
 
 @lru_cache(maxsize=4)
 def _counterfactuals(
-    task_class: type[Task], settings: str, data_seed: int, documents: int
+    task_class: type[Task], settings: str, data_seed: int, documents: int, drawn_in: torch.dtype
 ) -> tuple[Batch, dict[str, Batch]]:
     """Fresh documents of a task, and by kind what becomes of them: the same for all cohorts of a sweep, and with
-    thousands of symbols to choose from they take as long to make as to run."""
+    thousands of symbols to choose from they take as long to make as to run. Random numbers of another default precision
+    are other numbers."""
+    assert drawn_in == torch.get_default_dtype()
     task = task_class.model_validate_json(settings)
     fresh = task.sample(documents, stream(data_seed, "proof"), "test")
     kinds = task.counterfactuals
