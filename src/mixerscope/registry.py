@@ -280,6 +280,8 @@ OBJECTIVES = Registry(
     {"answer": ("mixerscope.training.objective:Answer", "cross-entropy at the scored positions")},
 )
 _KERNELS = {
+    "decay_attention": "decay_attention:forward",
+    "decay_attention_backward": "decay_attention:backward",
     "delta_rule": "delta_rule:forward",
     "delta_rule_backward": "delta_rule:backward",
     "diagonal_kernel": "diagonal_ssm:forward",

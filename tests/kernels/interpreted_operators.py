@@ -10,6 +10,7 @@ import torch
 
 from mixerscope import kernels
 from mixerscope.kernels import delta_rule, diagonal_ssm, direct_conv, direct_correlation
+from mixerscope.mixers.ops import decay_attention as decays
 from mixerscope.mixers.ops import delta_rule as delta
 from mixerscope.mixers.ops import diagonal_ssm as diagonal
 from mixerscope.mixers.ops import direct_conv as conv
@@ -132,6 +133,7 @@ def test_operators_run_their_kernels(rng):
             conv._conv(x[None], kernel[None]),
             correlation._correlation(taps[None], taps[None], 3),
             delta._delta_rule(q[None], q[None], q[None], beta[None])[0],
+            decays._decay_attention(q[None], q[None], q[None], -beta.exp()[None]),
             diagonal._kernel(a_log[None], a_log[None], b[None], b[None], a_log[:, 0].exp()[None], 4),
         ]
         return sum(part.square().sum() for part in parts)
@@ -139,4 +141,5 @@ def test_operators_run_their_kernels(rng):
     shapes = [(2, 5, 3, 1), (3, 5), (2, 7), (2, 5, 1, 4), (2, 5, 1), (2, 3), (2, 3, 2)]
     inputs = [torch.randn(2, *shape, generator=rng) / 2 for shape in shapes]
 
-    assert_kernels_run(loss, inputs, ("direct_conv", "direct_correlation", "delta_rule", "diagonal_kernel"))
+    names = ("direct_conv", "direct_correlation", "delta_rule", "decay_attention", "diagonal_kernel")
+    assert_kernels_run(loss, inputs, names)

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-LONG = {"interpreted_recurrent_cells", "interpreted_residual", "interpreted_selective_scan"}
-"""Many positions one after the other, which the interpreter goes through slowly."""
+LONG = {
+    "interpreted_decay_attention", "interpreted_recurrent_cells", "interpreted_residual", "interpreted_selective_scan"
+}  # fmt: skip
+"""Many positions or heads one after the other, which the interpreter goes through slowly."""
 
 
 def _marked(path):

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from mixerscope import kernels
+from mixerscope.mixers.ops import decay_attention as decays
 from mixerscope.mixers.ops import delta_rule as delta
 from mixerscope.mixers.ops import diagonal_ssm as diagonal
 from mixerscope.mixers.ops import direct_conv as conv
@@ -103,6 +105,38 @@ def test_delta_rule(heads, shared):
         assert_equals_definition(operator, definition, inputs, shared)
 
 
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("one_key", [False, True])
+@pytest.mark.parametrize("one_decay", [False, True])
+def test_decay_attention(heads, one_key, one_decay):
+    """Heads share queries and keys, or documents and members their decays."""
+
+    def definition(q, k, v, log_decay):
+        q, k = (x.expand(-1, -1, heads, -1) for x in (q, k))
+        state, rows = torch.zeros(len(q), heads, 4, 5, dtype=q.dtype), []
+        for t in range(q.shape[1]):
+            o, state = decays.decay_attention_step(state, q[:, t], k[:, t], v[:, t], log_decay[:, t])
+            rows.append(o)
+        return torch.stack(rows, 1)
+
+    of_keys = 1 if one_key else heads
+    log_decay = -randn(*((1,) if one_decay else (MEMBERS, 3)), 6, heads, seed=3).exp()
+    inputs = [randn(MEMBERS, 3, 6, of_keys, 4, seed=seed) for seed in (0, 1)]
+    inputs += [randn(MEMBERS, 3, 6, heads, 5, seed=2), log_decay]
+    for operator in (decays.decay_attention, lambda *x: decays._decay_attention(*(y[None] for y in x))[0]):
+        assert_equals_definition(operator, definition, inputs, (3,) if one_decay else ())
+
+
+def test_decay_attention_is_an_operator_where_there_may_be_kernels():
+    q, v, log_decay = (torch.empty(*shape, device="meta") for shape in [(2, 5, 1, 4), (2, 5, 3, 4), (2, 5, 3)])
+    names = []
+    for asked in ("auto", "plain"):
+        with kernels.switched(asked), torch.profiler.profile() as seen:
+            assert decays.decay_attention(q, q, v, log_decay).shape == v.shape
+        names.append({event.name for event in seen.events()})
+    assert ["mixerscope::decay_attention" in ran for ran in names] == [True, False]
+
+
 @pytest.mark.parametrize("length", [2, 7])
 def test_short_conv_as_it_runs_on_a_gpu(length):
     """The operator and the shifted products are one convolution, also where it is longer than the document."""
@@ -124,6 +158,9 @@ def test_operators_say_what_shapes_they_return():
         (conv._conv_backward, (x, x, kernel[..., :3])),
         (correlation._correlation, (taps, taps, 5)),
         (correlation._correlation_backward, (randn(2, 3, 5), taps, taps)),
+        (decays._decay_attention, (q, q, q, beta)),
+        (decays._decay_attention, (q[..., :1, :3], q[..., :1, :3], q, beta[:, :1])),
+        (decays._decay_attention_backward, (q, q[..., :1, :3], q[..., :1, :3], q, beta[:, :1])),
         (delta._delta_rule, (q, q, q, beta)),
         (delta._delta_rule_backward, (q, q, q, q, beta, *delta._delta_rule(q, q, q, beta)[1:])),
     ]:
