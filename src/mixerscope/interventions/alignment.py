@@ -55,16 +55,17 @@ class Span:
         x = x - mean
         if x.shape[-1] <= x.shape[1]:
             values, axes = torch.linalg.eigh(x.mT @ x)
+            axes = axes[..., -MOST_AXES:]
         else:  # the axes of few documents with many numbers, by the products of the documents
             values, turn = torch.linalg.eigh(x @ x.mT)
-            axes = x.mT @ (turn / values.clamp(min=1e-30).sqrt().unsqueeze(-2))
+            axes = x.mT @ (turn / values.clamp(min=1e-30).sqrt().unsqueeze(-2))[..., -MOST_AXES:]
         values, axes = values.flip(-1).clamp(min=0), axes.flip(-1)
         # Which way an axis points is anybody's choice: the same one on every machine.
         largest = axes.gather(-2, axes.abs().argmax(-2, keepdim=True))
         axes = torch.where(largest < 0, -axes, axes)
         upto = values.cumsum(-1) / values.sum(-1, keepdim=True).clamp(min=1e-30)
         wanted = (upto < VARIANCE).sum(-1) + 1
-        count = wanted.clamp(max=min(MOST_AXES, axes.shape[-1]))
+        count = wanted.clamp(max=axes.shape[-1])
         most = int(count.max())
         alive = torch.arange(most, device=x.device) < count[:, None]
         held = upto.gather(-1, (count - 1)[:, None])[:, 0]
