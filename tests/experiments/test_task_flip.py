@@ -131,6 +131,13 @@ def test_where_it_reads_best_and_where_it_hurts_most():
     assert found.outcome == "untestable", "what is missed nowhere is not missed most somewhere"
 
 
+def test_controls_decide_nothing_that_was_said_of_the_five():
+    alone = study(as_published(), erasures=erased())
+    with_controls = alone | study({(PARITY, "Mamba, signed"): LATE}, erasures=erased(damage=0.0, residual=0.9))
+    found, other = outcomes(alone), outcomes(with_controls)
+    assert all(found[claim] == other[claim] for claim in ("C6a", "C6b", "C7", "C9", "C12"))
+
+
 def test_brackets_that_the_last_token_tells_do_not_make_a_flip_or_a_group():
     best = study(as_published())
     # After closing brackets, the curve of parity.

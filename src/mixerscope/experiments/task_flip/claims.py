@@ -33,6 +33,7 @@ from mixerscope.experiments.task_flip.pretrained import Tuned
 from mixerscope.experiments.task_flip.study import (
     AFTER_CLOSE,
     BRACKETS,
+    MAIN,
     PARITY,
     RECURRENT,
     RESETS,
@@ -148,9 +149,9 @@ def _signed(value: float | None) -> str:
 
 
 def _grouping(cells: Cells) -> Found:
-    known = [name for name in (TRANSFORMER, *RECURRENT) if _grouped(cells, S3, name)]
-    if len(known) < 1 + len(RECURRENT):
-        lacks = [name for name in (TRANSFORMER, *RECURRENT) if name not in known]
+    known = [name for name in MAIN if _grouped(cells, S3, name)]
+    if len(known) < len(MAIN):
+        lacks = [name for name in MAIN if name not in known]
         below = [name for name in known if (grouping_of(cells, S3, [name]) or 0.0) <= 0]
         if not below:
             return untestable(f"too few seeds learned all three tasks: {', '.join(lacks)}")
@@ -211,7 +212,7 @@ def _contrast(*tasks: str, signs: Sequence[int]) -> Callable[[Cells], Found]:
     """Whether each task goes with parity (sign 1) or with brackets (sign -1), over the architectures that learned."""
 
     def test(cells: Cells) -> Found:
-        known = [name for name in (TRANSFORMER, *RECURRENT) if all(_grouped(cells, task, name) for task in tasks)]
+        known = [name for name in MAIN if all(_grouped(cells, task, name) for task in tasks)]
         if len(known) < LEAST_ARCHITECTURES:
             return untestable(_too_few(known, (*tasks, PARITY, BRACKETS)))
         names = [(task, name) for task in (*tasks, PARITY, BRACKETS) for name in known]
@@ -230,9 +231,7 @@ def _contrast(*tasks: str, signs: Sequence[int]) -> Callable[[Cells], Found]:
 
 def _locality(cells: Cells) -> Found:
     every = (PARITY, BRACKETS, S3, RESETS, AFTER_CLOSE)
-    known = [
-        name for name in (TRANSFORMER, *RECURRENT) if cells.fewest([(task, name) for task in every]) >= LEAST_SEEDS
-    ]
+    known = [name for name in MAIN if cells.fewest([(task, name) for task in every]) >= LEAST_SEEDS]
     if len(known) < LEAST_ARCHITECTURES:
         return untestable(_too_few(known, every))
 
