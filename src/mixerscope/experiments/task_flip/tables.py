@@ -19,6 +19,7 @@ from mixerscope.experiments.task_flip.study import architecture_name, task_name
 from mixerscope.experiments.task_flip.verdicts import EARLIER, JUDGED, judged
 from mixerscope.results import RunResult
 from mixerscope.stages.align import LEARNED
+from mixerscope.stages.interchange import STREAM
 from mixerscope.stages.state_pairs import BOTH
 from mixerscope.store import make_folder
 
@@ -51,6 +52,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "interchanges": {
         **dict.fromkeys(("run_id", "place", "how"), pl.String),
         **dict.fromkeys(("now", "now_low", "now_high", "later", "later_low", "later_high", "kept"), _NUMBER),
+        "by_distance": pl.List(_NUMBER),
     },
     "alignments": {
         **dict.fromkeys(("run_id", "place", "how"), pl.String),
@@ -149,6 +151,8 @@ ASKED = {
     "recover": "recoveries",
 }
 """Stages of the study, each with the table that has something of every model it looked at."""
+WRITTEN = (BOTH, STREAM)
+"""Places whose answers are kept by distance."""
 LATE = "align late in documents"
 """Of runs whose subspaces were learned before these were tried there too; of models that hold something."""
 
@@ -258,10 +262,14 @@ def _interchanges(result: RunResult) -> Iterator[Row]:
     found = result.find(Interchanges)
     for one in found.cells if found else ():
         ends = {**as_columns("now", one.now), **as_columns("later", one.later)}
-        yield {"run_id": result.run_id, "place": one.place, "how": one.how, **ends, "kept": one.kept}
+        # Verdicts rest on what is written everywhere; of single sites the means will do.
+        each = list(one.by_distance) if one.place in WRITTEN and one.how == "shift" else None
+        told = {"place": one.place, "how": one.how, **ends, "kept": one.kept, "by_distance": each}
+        yield {"run_id": result.run_id, **told}
     if found is not None and found.earlier is not None:
         ends = {**as_columns("now", None), **as_columns("later", found.earlier.right)}
-        yield {"run_id": result.run_id, "place": EARLIER, "how": "nearest", **ends, "kept": None}
+        told = {"place": EARLIER, "how": "nearest", **ends, "kept": None, "by_distance": None}
+        yield {"run_id": result.run_id, **told}
 
 
 def _alignments(result: RunResult) -> Iterator[Row]:

@@ -61,7 +61,10 @@ def _verdict(model: Row, of: Mapping[str, Sequence[Row]]) -> StateVerdict | None
 
 def _interchanges(model: Row, rows: Sequence[Row], guessing: float) -> Interchanges:
     cells = tuple(
-        Interchanged(row["place"], row["how"], _estimate(row, "now"), _estimate(row, "later"), row["kept"], ())
+        Interchanged(
+            *(row["place"], row["how"], _estimate(row, "now"), _estimate(row, "later"), row["kept"]),
+            by_distance=tuple(row["by_distance"] or ()),
+        )
         for row in rows
         if row["place"] != EARLIER
     )
