@@ -84,7 +84,7 @@ def test_used_and_unused_copies_are_told_apart(seed):
         assert (one.damage[0] > 0.7) == used
         assert one.damage_low[0] <= one.damage[0] <= one.damage_high[0]
         assert one.damage_high[0] - one.damage_low[0] < 0.5
-        assert (last["head"].damage[0] > 0.7) == used
+        assert last["head"].damage[0] == pytest.approx(float(used), abs=0.05), "what the head reads leaves guessing"
 
 
 def test_erasing_nothing_changes_no_bit():

@@ -70,6 +70,9 @@ def judge_tracking(
     )
     code = None if erasures is None else _code_inside(erasures)
     name, reason = _named(asked, guessing, rules, memory, code)
+    ends = _ends_early(found, place, rules) if name == "carried" else None
+    if ends is not None:
+        name, reason = "undetermined", f"{reason}, but no longer at the end of documents ({ends:.2f})"
     tests += () if code is None else (StateTest(READ, code[0], None, None),)
     erased = (
         {} if erasures is None else {place: _erased(erasures, place == IN_STATE) for place in (IN_STREAM, IN_STATE)}
@@ -85,6 +88,14 @@ def judge_tracking(
             return StateVerdict("undetermined", f"{reason}, but erasing it costs {max(costs):.2f}", tests)
         reason = f"{reason}; erasing it costs {max(costs):.2f} of what is known"
     return StateVerdict(name, reason, tests)
+
+
+def _ends_early(found: Interchanges, place: str, rules: StateRules) -> float | None:
+    """Of answers that follow a state that is written, the share at the end of documents, where it is one that fails
+    though earlier ones follow: something else answers there. None elsewhere, or where distances were not kept."""
+    cell = found.cell(place, "shift")
+    known = [] if cell is None else [value for value in cell.by_distance[1:] if value is not None]
+    return known[-1] if known and max(known) >= rules.follows and known[-1] < rules.fails else None
 
 
 def _best_learned(aligned: Alignments | None, guessing: float) -> list[Estimate | None] | None:
@@ -173,6 +184,9 @@ def _named(
         return one is not None and one.value < rules.fails and one.high < rules.follows
 
     if follows("later, shift"):
+        if follows("later, moved") and not memory:
+            # One position may be read by all later ones; that it is so everywhere, nobody looked.
+            return "undetermined", f"later answers read what is written ({share('later, shift')}), but nothing is held"
         if follows("later, moved"):
             return "carried", f"later answers go on from the state that is written ({share('later, shift')})"
         if fails("later, moved") and not fails(MET_BEFORE) and asked[MET_BEFORE] is not None:

@@ -50,26 +50,26 @@ class Span:
         """Of what is held in many documents, [k, n, d] a site."""
         spread = {site: column[site].double().std(1, keepdim=True).square().sum(-1, keepdim=True) for site in sites}
         scales = {site: torch.where(v > 0, v.sqrt(), 1.0) for site, v in spread.items()}
-        x = torch.cat([column[site].double() / scales[site] for site in sites], -1)
+        x = _side_by_side(column, scales)
         mean = x.mean(1, keepdim=True)
-        x = x - mean
-        if x.shape[-1] <= x.shape[1]:
-            values, axes = torch.linalg.eigh(x.mT @ x)
-            axes = axes[..., -MOST_AXES:]
-        else:  # the axes of few documents with many numbers, by the products of the documents
-            values, turn = torch.linalg.eigh(x @ x.mT)
-            axes = x.mT @ (turn / values.clamp(min=1e-30).sqrt().unsqueeze(-2))[..., -MOST_AXES:]
-        values, axes = values.flip(-1).clamp(min=0), axes.flip(-1)
-        # Which way an axis points is anybody's choice: the same one on every machine.
-        largest = axes.gather(-2, axes.abs().argmax(-2, keepdim=True))
-        axes = torch.where(largest < 0, -axes, axes)
+        x.sub_(mean)
+        wide = x.shape[-1] > x.shape[1]
+        # The axes of few documents with many numbers are found by the products of the documents.
+        values, turn = torch.linalg.eigh(x @ x.mT if wide else x.mT @ x)
+        values, turn = values.flip(-1).clamp(min=0), turn.flip(-1)
         upto = values.cumsum(-1) / values.sum(-1, keepdim=True).clamp(min=1e-30)
         wanted = (upto < VARIANCE).sum(-1) + 1
-        count = wanted.clamp(max=axes.shape[-1])
+        count = wanted.clamp(max=min(MOST_AXES, turn.shape[-1]))
         most = int(count.max())
+        axes = turn[..., :most]  # no more of them, as each is as long as what is held
+        if wide:
+            axes = x.mT @ (axes / values[..., :most].clamp(min=1e-30).sqrt().unsqueeze(-2))
+        # Which way an axis points is anybody's choice: the same one on every machine.
+        largest = axes.gather(-2, axes.abs().argmax(-2, keepdim=True))
         alive = torch.arange(most, device=x.device) < count[:, None]
+        axes = axes * torch.where(largest < 0, -1.0, 1.0) * alive.unsqueeze(-2)
         held = upto.gather(-1, (count - 1)[:, None])[:, 0]
-        return Span(tuple(sites), scales, mean, axes[..., :most] * alive.unsqueeze(-2), held)
+        return Span(tuple(sites), scales, mean, axes, held)
 
     @property
     def count(self) -> Tensor:
@@ -78,8 +78,7 @@ class Span:
 
     def coordinates(self, column: Column) -> Tensor:
         """[k, n, p] of what is held, along the axes."""
-        x = torch.cat([column[site].double() / self.scales[site] for site in self.sites], -1)
-        return (x - self.mean) @ self.axes
+        return _side_by_side(column, self.scales).sub_(self.mean) @ self.axes
 
     def root_of(self, chosen: Callable[[str], bool], sizes: Mapping[str, int]) -> Tensor:
         """[k, p, p] such that distances of coordinates times it are those at the chosen sites alone."""
@@ -93,6 +92,17 @@ class Span:
         parts = whole.split([column[site].shape[-1] for site in self.sites], -1)
         pairs = zip(self.sites, parts, strict=True)
         return {site: column[site] + (part * self.scales[site]).to(column[site]) for site, part in pairs}
+
+
+def _side_by_side(column: Column, scales: Mapping[str, Tensor]) -> Tensor:
+    """[k, n, d] what is held at all sites, scaled. Of recurrent states these are gigabytes of a cohort, so there is no
+    second copy of it."""
+    first = column[next(iter(scales))]
+    sizes = [column[site].shape[-1] for site in scales]
+    found = torch.empty(*first.shape[:2], sum(sizes), dtype=torch.float64, device=first.device)
+    for (site, scale), part in zip(scales.items(), found.split(sizes, -1), strict=True):
+        part.copy_(column[site]).div_(scale)
+    return found
 
 
 def learn_subspaces(

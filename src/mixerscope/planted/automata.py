@@ -9,8 +9,20 @@ from typing import Literal
 import torch
 
 from mixerscope.model import Model, build_model
-from mixerscope.planted.memories import Counter, Framed, Lagging, ListKeeper, Masked, Noisy, Shadowed, Silent, Turning
+from mixerscope.planted.memories import (
+    Counter,
+    Framed,
+    Lagging,
+    ListKeeper,
+    Masked,
+    Noisy,
+    Relieved,
+    Shadowed,
+    Silent,
+    Turning,
+)
 from mixerscope.planted.trackers import (
+    Anchored,
     Carrier,
     PositionReader,
     Recomputer,
@@ -176,6 +188,18 @@ UNTOLD: tuple[PlantedState, ...] = (
         "recomputed",
         "the state is worked out from the inputs; an idle code of it is what is met again early in documents",
         (Shadowed,),
+    ),
+    PlantedState(
+        "recurrence that a list relieves",
+        "length-specific",
+        "it goes on from the state, but for the last input of training: that one, and those behind it, a list answers",
+        (Relieved,),
+    ),
+    PlantedState(
+        "recomputation from the middle",
+        "recomputed",
+        "nothing is held; later positions read the state of the middle off the stream, and no other",
+        (Recomputer, Anchored),
     ),
 )
 """Those that nothing measured at the training length tells from others with another label: no name is the right one."""

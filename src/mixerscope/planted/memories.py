@@ -146,6 +146,17 @@ class Shadowed(ListKeeper):
         return states, torch.cat([self.codes[states], kept], 1)
 
 
+class Relieved(Shadowed):
+    """Goes on from the code, until the last input of training: there, and behind it, the list answers."""
+
+    def move(self, held: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        width = self.codes.shape[1]
+        listed, kept = super().move(held, inputs)
+        carried = self.moves[nearest(held[:, :width], self.codes), inputs]
+        states = torch.where(kept[:, -1] >= self.places, listed, carried)
+        return states, torch.cat([self.codes[carried], kept[:, width:]], 1)
+
+
 class Turning(_Memory):
     """Holds the state in one of two codes, in turns, and which of them it is."""
 

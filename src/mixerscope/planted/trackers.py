@@ -151,6 +151,26 @@ class Translator(Clocked):
         return self.said[states] - LOUD * self.code(states, at)
 
 
+class Anchored(Tracker):
+    """Behind a `Recomputer`: up to the middle the answer that stands there, behind it that of the middle, moved on by
+    the inputs since."""
+
+    middle = 0
+
+    def placed(self, task: StateTask, level: int, top: bool) -> None:
+        self.middle = task.length // 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = (self.tokens[:, None] + self.said).flatten(0, 1)
+        token, states = _parts(nearest(x, rows), len(self.said))
+        index = token - FIRST_SYMBOL
+        inputs = index.where((index >= 0) & (index < self.inputs), self.inputs)
+        moved = states.clone()
+        for position in range(self.middle + 1, x.shape[1]):
+            moved[:, position] = self.moves[moved[:, position - 1], inputs[:, position]]
+        return self.said[moved] - self.said[states]
+
+
 class Scanner(Tracker):
     """One level of a scan: the product of the last 2^(level + 1) inputs from two products half as long. Words only."""
 

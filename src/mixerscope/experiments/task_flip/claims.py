@@ -5,8 +5,9 @@ drawn again within each cell; where too few seeds learned a task nothing is said
 """
 
 import json
+import operator
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,21 +28,24 @@ from mixerscope.experiments.task_flip.evidence import (
     grouping_of,
 )
 from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, untestable
-from mixerscope.experiments.task_flip.models import Cell, Model
+from mixerscope.experiments.task_flip.models import FOUR, HOLDS, Cell, Model
 from mixerscope.experiments.task_flip.pretrained import Tuned
 from mixerscope.experiments.task_flip.study import (
     AFTER_CLOSE,
     BRACKETS,
+    MAIN,
     PARITY,
     RECURRENT,
     RESETS,
     S3,
+    SIGNED,
     TRANSFORMER,
     Z6,
 )
 
 JUMP = 0.5
-CONVOLVED = ("Mamba", "Mamba-2")
+MAMBA = "Mamba"
+CONVOLVED = (MAMBA, "Mamba-2")
 LEAST_ARCHITECTURES = 3
 """That a sentence about what counts, whatever the architecture, is tested on."""
 
@@ -105,6 +109,8 @@ def _gradual_on_parity(cells: Cells) -> Found:
     low, high = cells.interval([(PARITY, TRANSFORMER)], lambda of: _median_jump(of.curves(PARITY, TRANSFORMER)))
     value, shapes = statistics.median(jumps), _counted([one.shape for one in profiles])
     effect = f"largest step {value:.2f} of the gain; {shapes}; {_moved(curves)}"
+    if low is not None and high is not None and low < JUMP <= high:
+        effect = f"{effect}; {JUMP} lies within the interval, so that other seeds may say otherwise"
     return Found("supported" if value < JUMP else "contradicted", effect, value, low, high, len(curves))
 
 
@@ -143,9 +149,9 @@ def _signed(value: float | None) -> str:
 
 
 def _grouping(cells: Cells) -> Found:
-    known = [name for name in (TRANSFORMER, *RECURRENT) if _grouped(cells, S3, name)]
-    if len(known) < 1 + len(RECURRENT):
-        lacks = [name for name in (TRANSFORMER, *RECURRENT) if name not in known]
+    known = [name for name in MAIN if _grouped(cells, S3, name)]
+    if len(known) < len(MAIN):
+        lacks = [name for name in MAIN if name not in known]
         below = [name for name in known if (grouping_of(cells, S3, [name]) or 0.0) <= 0]
         if not below:
             return untestable(f"too few seeds learned all three tasks: {', '.join(lacks)}")
@@ -170,13 +176,29 @@ def _through_convolutions(cells: Cells) -> Found:
         if min(sum(bool(model.taps) for model in cells.of(task, name)) for task in (S3, PARITY, BRACKETS))
         >= LEAST_SEEDS
     ]
-    value = convolution_grouping(cells, known)
+    value = convolution_grouping(cells, known, _taps)
     if value is None:
-        return untestable("what runs through the convolutions was not measured in three seeds of each task")
+        return untestable(f"what runs through the convolutions was not measured: {_taps_lacking(cells)}")
     names = [(task, name) for task in (S3, PARITY, BRACKETS) for name in known]
-    low, high = cells.interval(names, lambda of: convolution_grouping(of, known))
+    low, high = cells.interval(names, lambda of: convolution_grouping(of, known, _taps))
+    back = convolution_grouping(cells, known, lambda model: model.convolved)
     effect = f"grouping by damage without taps {value:+.2f}, in {' and '.join(known)}"
+    effect = f"{effect}; by what their output brings back, {_signed(back)}"
     return above(effect, value, low, high, min(len(cells.of(*name)) for name in names))
+
+
+def _taps(model: Model) -> list[float]:
+    return model.taps
+
+
+def _taps_lacking(cells: Cells) -> str:
+    """Of which task, with how many seeds where there should be three, in each architecture that has convolutions."""
+    lacks: list[str] = []
+    for name in CONVOLVED:
+        seeds = {task: sum(bool(model.taps) for model in cells.of(task, name)) for task in (PARITY, BRACKETS, S3)}
+        few = ", ".join(f"{task} in {count} seeds" for task, count in seeds.items() if count < LEAST_SEEDS)
+        lacks.append(f"{name} {few}")
+    return "; ".join(lacks)
 
 
 def _too_few(known: Sequence[str], tasks: Sequence[str]) -> str:
@@ -190,7 +212,7 @@ def _contrast(*tasks: str, signs: Sequence[int]) -> Callable[[Cells], Found]:
     """Whether each task goes with parity (sign 1) or with brackets (sign -1), over the architectures that learned."""
 
     def test(cells: Cells) -> Found:
-        known = [name for name in (TRANSFORMER, *RECURRENT) if all(_grouped(cells, task, name) for task in tasks)]
+        known = [name for name in MAIN if all(_grouped(cells, task, name) for task in tasks)]
         if len(known) < LEAST_ARCHITECTURES:
             return untestable(_too_few(known, (*tasks, PARITY, BRACKETS)))
         names = [(task, name) for task in (*tasks, PARITY, BRACKETS) for name in known]
@@ -209,9 +231,7 @@ def _contrast(*tasks: str, signs: Sequence[int]) -> Callable[[Cells], Found]:
 
 def _locality(cells: Cells) -> Found:
     every = (PARITY, BRACKETS, S3, RESETS, AFTER_CLOSE)
-    known = [
-        name for name in (TRANSFORMER, *RECURRENT) if cells.fewest([(task, name) for task in every]) >= LEAST_SEEDS
-    ]
+    known = [name for name in MAIN if cells.fewest([(task, name) for task in every]) >= LEAST_SEEDS]
     if len(known) < LEAST_ARCHITECTURES:
         return untestable(_too_few(known, every))
 
@@ -225,6 +245,28 @@ def _locality(cells: Cells) -> Found:
     low, high = cells.interval(names, lambda of: min(moves(of)))
     effect = f"resets move S3 {first:+.2f} towards brackets, closing moves brackets {second:+.2f} towards parity"
     return above(effect, min(first, second), low, high, cells.fewest(names))
+
+
+def _signs_extrapolate(cells: Cells) -> Found:
+    """Whether Mamba's transitions need a sign: with it, parity holds in documents four times as long."""
+    names = [(PARITY, SIGNED), (PARITY, MAMBA)]
+
+    known = {name: [model for model in cells.of(*name) if FOUR in model.last] for name in names}
+    if min(map(len, known.values())) < LEAST_SEEDS:
+        few = ", ".join(f"{len(own)} seeds of {name}" for (_, name), own in known.items())
+        return untestable(f"parity was learned, and asked in documents {FOUR} times as long, by {few}")
+
+    def beyond(of: Mapping[tuple[str, str], Sequence[Model]]) -> list[float]:
+        return [statistics.fmean(model.beyond_guessing(FOUR) for model in of[name]) for name in names]
+
+    signed, usual = beyond(known)
+    low, high = cells.interval_of(known, lambda of: operator.sub(*beyond(of)))
+    hold = ", ".join(f"{sum(bool(one.holds()) for one in own)} of {len(own)} hold" for own in known.values())
+    verdicts = _counted([model.verdict or "none" for model in known[names[0]]])
+    effect = f"last answers beyond guessing {signed:.2f} signed, {usual:.2f} as it is ({hold}); signed {verdicts}"
+    found = above(effect, signed - usual, low, high, min(map(len, known.values())))
+    # More than without a sign is not yet enough to hold.
+    return replace(found, outcome="contradicted") if found.outcome == "supported" and signed < HOLDS else found
 
 
 TESTS: dict[str, Callable[[Cells], Found]] = {
@@ -244,4 +286,5 @@ TESTS: dict[str, Callable[[Cells], Found]] = {
     "A1": _contrast(Z6, S3, signs=(1, -1)),
     "A2": _contrast(Z6, S3, signs=(1, 1)),
     "A3": _locality,
+    "A4": _signs_extrapolate,
 }

@@ -18,7 +18,7 @@ from mixerscope.experiments.task_flip.evidence import (
 )
 from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, untestable
 from mixerscope.experiments.task_flip.models import Cell, Model
-from mixerscope.experiments.task_flip.study import BRACKETS, PARITY, S3
+from mixerscope.experiments.task_flip.study import BRACKETS, MAIN, PARITY, S3
 
 ALIKE = 0.8
 SINGLE, LEACE, ITERATED = "single direction", "leace", "iterated projection"
@@ -27,7 +27,7 @@ Numbers = dict[Cell, list[float]]
 
 
 def _of_cells(cells: Cells, tasks: Sequence[str], of: Callable[[Sequence[Model]], list[float]]) -> Numbers:
-    found = {key: of(models) for key, models in cells.models.items() if key[0] in tasks and key[2] == LAYERS}
+    found = {key: of(models) for key, models in _claimed(cells).items() if key[0] in tasks}
     return {key: values for key, values in found.items() if len(values) >= LEAST_SEEDS}
 
 
@@ -44,7 +44,12 @@ def _in_cells(numbers: Numbers, asked: int) -> str:
 
 
 def _asked(cells: Cells, tasks: Sequence[str]) -> int:
-    return sum(len(models) for key, models in cells.models.items() if key[0] in tasks and key[2] == LAYERS)
+    return sum(len(models) for key, models in _claimed(cells).items() if key[0] in tasks)
+
+
+def _claimed(cells: Cells) -> dict[Cell, Sequence[Model]]:
+    """Those that the sentences are about: four blocks, and no controls, of which nobody said anything."""
+    return {key: models for key, models in cells.models.items() if key[1] in MAIN and key[2] == LAYERS}
 
 
 def necessary(method: str | None) -> Callable[[Cells], Found]:
@@ -95,19 +100,14 @@ def necessary_longer(cells: Cells) -> Found:
 
 
 def boundaries(cells: Cells) -> Found:
-    flags = {key: differing_boundaries(models) for key, models in cells.models.items() if key[2] == LAYERS}
+    flags = {key: differing_boundaries(models) for key, models in _claimed(cells).items()}
     flags = {key: values for key, values in flags.items() if values}
     every = [value for values in flags.values() for value in values]
     if len(every) < LEAST_SEEDS:
         return untestable("in no three models could both boundaries be told; " + tuned_elsewhere(cells))
     share = sum(every) / len(every)
     low, high = exact_interval(sum(every), len(every))
-    by_one = [
-        value
-        for key, models in cells.models.items()
-        if key[2] == LAYERS
-        for value in differing_boundaries(models, SINGLE)
-    ]
+    by_one = [value for models in _claimed(cells).values() for value in differing_boundaries(models, SINGLE)]
     effect = f"another inner boundary in {sum(every)} of {len(every)} four-layer models, refitted"
     effect = f"{effect}; by one direction in {sum(by_one)} of {len(by_one)} that it hurts; {tuned_elsewhere(cells)}"
     return Found("supported" if low > 0.5 else "contradicted", effect, share, low, high, min(map(len, flags.values())))

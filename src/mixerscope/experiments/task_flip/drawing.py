@@ -10,11 +10,10 @@ from mixerscope.analysis.readability import profile
 from mixerscope.experiments.task_flip.evidence import Cells, flip_of, grouping_of, inner
 from mixerscope.experiments.task_flip.found import LEAST_SEEDS
 from mixerscope.experiments.task_flip.models import Cell, Model
-from mixerscope.experiments.task_flip.study import BRACKETS, PARITY, RECURRENT, S3, TRANSFORMER, settings
+from mixerscope.experiments.task_flip.study import BRACKETS, MAIN, PARITY, RECURRENT, S3, TRANSFORMER, settings
 from mixerscope.report.charts import DASHES, GREY, SERIES
 
 Row = dict[str, Any]
-MAIN = (TRANSFORMER, *RECURRENT)
 FIRST = (PARITY, BRACKETS, S3)
 METHODS = {"single direction": "one direction", "leace": "LEACE", "iterated projection": "iterated projection"}
 RANDOM = "random, as LEACE's"

@@ -19,7 +19,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "speaks": pl.Boolean,
         "length": pl.Int32,
         **dict.fromkeys(("accuracy", "damage", "random_rank", "random_variance", "percentile"), _NUMBER),
-        **dict.fromkeys(("clean", "guessing"), _NUMBER),
+        **dict.fromkeys(("clean", "guessing", "chance"), _NUMBER),
     },
     "erased_once": {
         **dict.fromkeys(("run_id", "site", "method"), pl.String),
@@ -68,6 +68,7 @@ def _erasures(result: RunResult) -> Iterator[Row]:
                 "percentile": _mean([value > one.accuracy[at] for value in drawn]),
                 "clean": found.clean[at],
                 "guessing": found.guessing[at],
+                "chance": found.chance,
             }
 
 

@@ -94,19 +94,21 @@ def grouping_of(cells: Cells, task: str, architectures: Sequence[str]) -> float 
     return statistics.fmean(found) if found else None
 
 
-def convolution_grouping(cells: Cells, architectures: Sequence[str]) -> float | None:
-    """The same of what short convolutions are needed for, block by block; None where it was not measured."""
+def convolution_grouping(
+    cells: Cells, architectures: Sequence[str], blocks: Callable[[Model], list[float]]
+) -> float | None:
+    """The same of numbers about short convolutions, block by block; None where they were not measured."""
     found: list[float] = []
     for name in architectures:
-        asked, parity, brackets = (_mean_taps(cells.of(task, name)) for task in (S3, PARITY, BRACKETS))
+        asked, parity, brackets = (_mean_of_blocks(cells.of(task, name), blocks) for task in (S3, PARITY, BRACKETS))
         if not asked or not parity or not brackets:
             return None
         found.append(grouping(asked, parity, brackets))
     return statistics.fmean(found) if found else None
 
 
-def _mean_taps(models: Sequence[Model]) -> list[float]:
-    known = [model.taps for model in models if model.taps]
+def _mean_of_blocks(models: Sequence[Model], blocks: Callable[[Model], list[float]]) -> list[float]:
+    known = [own for own in map(blocks, models) if own]
     return [statistics.fmean(values) for values in zip(*known, strict=True)]
 
 

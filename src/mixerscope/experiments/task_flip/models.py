@@ -10,10 +10,14 @@ import polars as pl
 
 from mixerscope.artifacts.erasures import LEAST_READ, MOST_LEFT
 
+CONVOLVED = "conv_out"
+"""How the sites behind short convolutions end."""
 GATE = 0.99
 """Accuracy at the training length that a model must have for anything to be said of how it does it."""
 FOUR = 4
 """Lengths of training: how long the documents are that verdicts are to foretell."""
+HOLDS = 0.5
+"""Share of the way from guessing to right at which a last answer holds."""
 Cell = tuple[str, str, int]
 """Task, architecture, blocks."""
 
@@ -63,6 +67,9 @@ class Model:
     erasures: list[Erasure] = field(default_factory=list)
     taps: list[float] = field(default_factory=list)
     """Damage when short convolutions see the current position alone, block by block; empty where not measured."""
+    convolved: list[float] = field(default_factory=list)
+    """What is brought back, behind a changed input, by the unchanged document's output of short convolutions, block by
+    block; empty where not measured."""
 
     @property
     def cohort(self) -> str:
@@ -87,7 +94,11 @@ class Model:
         """Whether the last answer of longer documents is nearer right than guessed; None where not measured."""
         if times not in self.last:
             return None
-        return self.last[times] >= (1 + self.guessing[times]) / 2
+        return self.last[times] >= self.guessing[times] + HOLDS * (1 - self.guessing[times])
+
+    def beyond_guessing(self, times: int) -> float:
+        """The last answer of longer documents: 0 as guessed, 1 always right."""
+        return (self.last[times] - self.guessing[times]) / (1 - self.guessing[times])
 
 
 def models_of(tables: dict[str, pl.DataFrame]) -> list[Model]:
@@ -108,6 +119,7 @@ def models_of(tables: dict[str, pl.DataFrame]) -> list[Model]:
                 curves=_curves(curves.get(row["run_id"], [])),
                 erasures=_erasures(erasures.get(row["run_id"], []), again.get(row["run_id"], [])),
                 taps=_taps(recovered.get(row["run_id"], [])),
+                convolved=_convolved(recovered.get(row["run_id"], [])),
             )
         )
     return found
@@ -163,6 +175,11 @@ def _took(row: dict[str, Any], residual: float) -> bool:
 def _taps(rows: Iterable[dict[str, Any]]) -> list[float]:
     cut = sorted((row["site"], row["taps_damage"]) for row in rows if row["taps_damage"] is not None)
     return [damage for _, damage in cut]
+
+
+def _convolved(rows: Iterable[dict[str, Any]]) -> list[float]:
+    back = sorted((row["site"], row["later"]) for row in rows if row["site"].endswith(CONVOLVED))
+    return [] if any(value is None for _, value in back) else [value for _, value in back]
 
 
 def _damage(row: dict[str, Any], accuracy: float | None) -> float | None:

@@ -22,6 +22,8 @@ class Predicted:
     overall: Area | None
     within: Area | None
     """Over pairs of models of one architecture."""
+    inside: Area | None
+    """Over pairs of one cohort, which differ in rate and seed alone: nothing but the model itself can tell these."""
     models: int
 
 
@@ -73,7 +75,7 @@ def predictions(models: Sequence[Model]) -> list[Predicted]:
         told = {i: value for i, value in enumerate(values) if value is not None}
         own = [*told.values()], [good[i] for i in told], [cohorts[i] for i in told]
         within = area(*own, within=[architectures[i] for i in told])
-        found.append(Predicted(name, area(*own), within, len(told)))
+        found.append(Predicted(name, area(*own), within, area(*own, within=own[2]), len(told)))
     return found
 
 

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,20 @@ import polars as pl
 from mixerscope.analysis.prediction import Area
 from mixerscope.experiments.task_flip.claims import Claim, Found, decided
 from mixerscope.experiments.task_flip.drawing import figure
+from mixerscope.experiments.task_flip.evidence import LAYERS
 from mixerscope.experiments.task_flip.models import FOUR, GATE, Model, best_of_seeds, models_of
 from mixerscope.experiments.task_flip.predictions import Predicted, by_verdict, predictions
 from mixerscope.experiments.task_flip.pretrained import tuned_of
 from mixerscope.experiments.task_flip.study import NAME, Asked, not_run
-from mixerscope.experiments.task_flip.tables import SCHEMAS, collect, load, merge
+from mixerscope.experiments.task_flip.tables import SCHEMAS, collect, lacking, load, merge
 from mixerscope.report.charts import save_chart
 from mixerscope.spec import read_data_file
+from mixerscope.stages.track import TrackStates
 from mixerscope.store import write_bytes
 
+INSIDE = (
+    "Inside: pairs of one cohort, which differ in rate and seed alone; cohorts in which all hold, or none, have none."
+)
 LEFT_OUT = (
     "Architecture and task foretell a cohort by the other cohorts of theirs, together by what each of the two adds;"
     " where few cohorts share one, those that are left tell the opposite of the one that is left out, so that an area"
@@ -28,8 +34,9 @@ LEFT_OUT = (
 ABOUT, FOUND, TABLE = "about.json", "found.json", "table.md"
 
 
-def take_in(root: Path, sources: Sequence[Path], asked: Asked, command: str) -> int:
-    """Puts the runs of packs and run folders into the tables below `root`; gives how many there are then."""
+def take_in(root: Path, sources: Sequence[Path], asked: Asked, command: str) -> tuple[int, int]:
+    """Puts the runs of packs and run folders into the tables below `root`; gives how many there are then, and how many
+    fine-tuned models."""
     folder = root / NAME
     count = merge(folder, collect(sources))
     before = read_data_file(folder / ABOUT, "record") if (folder / ABOUT).is_file() else {}
@@ -45,10 +52,11 @@ def take_in(root: Path, sources: Sequence[Path], asked: Asked, command: str) -> 
         "seeds": sorted(models["seed"].unique().to_list()),
         "devices": sorted(models["device"].unique().to_list()),
         "made_by": sorted(models["made_by"].unique().to_list()),
+        "judged_by_revision": TrackStates.revision,
         "files": {f"{name}.parquet": _sha256(folder / f"{name}.parquet") for name in SCHEMAS},
     }
     write_bytes(folder / ABOUT, _json(said))
-    return count
+    return count, len(pl.read_parquet(folder / "tuned.parquet"))
 
 
 def _sha256(path: Path) -> str:
@@ -59,33 +67,72 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1) + "\n").encode()
 
 
+@dataclass(frozen=True)
+class Study:
+    """What is said of the tables."""
+
+    claims: Sequence[tuple[Claim, Found]]
+    foretold: Sequence[Predicted]
+    models: Sequence[Model]
+    left: Sequence[str]
+    """Cells that were not run."""
+    older: Mapping[str, Sequence[str]]
+    """Stage to the cells that were taken in before it was there."""
+
+    @staticmethod
+    def of(tables: dict[str, pl.DataFrame]) -> "Study":
+        models = models_of(tables)
+        claims = decided(best_of_seeds(models), tuned_of(tables))
+        left = not_run([model.cell for model in models])
+        return Study(claims, predictions(models), models, left, _older(tables))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "claims": [{"id": claim.id, "version": claim.version, **found.as_json()} for claim, found in self.claims],
+            "predictions": [_as_json(one) for one in self.foretold],
+            "cells": _cells(self.models),
+            "not_run": self.left,
+            "kept_without": self.older,
+        }
+
+    def text(self) -> str:
+        """In words and tables."""
+        without = "; ".join(f"{stage}: {', '.join(cells)}" for stage, cells in self.older.items())
+        lines = _text(self.claims, self.foretold, self.models)
+        lines += ["", f"Not run: {'; '.join(self.left) or 'nothing'}."]
+        lines += ["", f"Kept from before a stage was there: {without or 'nothing'}."]
+        return "\n".join(lines) + "\n"
+
+
 def write_study(root: Path) -> Path:
     """Draws the study and tests its claims from what is kept below `root`; gives its folder."""
     folder = root / NAME
-    tables = load(folder)
-    models = models_of(tables)
-    best = best_of_seeds(models)
-    claims, foretold = decided(best, tuned_of(tables)), predictions(models)
-    drawn = figure(best, models)
+    study = Study.of(load(folder))
+    drawn = figure(best_of_seeds(study.models), study.models)
     for ending in ("svg", "png"):
         save_chart(drawn, folder / f"figure.{ending}")
-    left = not_run([model.cell for model in models])
-    said = {
-        "claims": [{"id": claim.id, "version": claim.version, **found.as_json()} for claim, found in claims],
-        "predictions": [_as_json(one) for one in foretold],
-        "cells": _cells(models),
-        "not_run": left,
-    }
-    write_bytes(folder / FOUND, _json(said))
-    write_bytes(folder / TABLE, ("\n".join(_text(claims, foretold, models, left)) + "\n").encode())
+    write_bytes(folder / FOUND, _json(study.as_json()))
+    write_bytes(folder / TABLE, study.text().encode())
     return folder
+
+
+def _older(tables: dict[str, pl.DataFrame]) -> dict[str, list[str]]:
+    """Stage to the cells of runs that were taken in before it was there."""
+
+    def said(row: dict[str, Any]) -> str:
+        blocks = "" if row["layers"] == LAYERS else f" of {row['layers']} blocks"
+        return f"{row['task']} {row['architecture']}{blocks}"
+
+    cells = {row["run_id"]: said(row) for row in tables["models"].iter_rows(named=True)}
+    return {stage: sorted({cells[run_id] for run_id in ids}) for stage, ids in lacking(tables).items()}
 
 
 def _as_json(one: Predicted) -> dict[str, Any]:
     def area(found: Area | None) -> dict[str, Any] | None:
         return None if found is None else found.__dict__
 
-    return {"by": one.by, "models": one.models, "overall": area(one.overall), "within": area(one.within)}
+    found = {"overall": area(one.overall), "within": area(one.within), "inside": area(one.inside)}
+    return {"by": one.by, "models": one.models, **found}
 
 
 def _cells(models: Sequence[Model]) -> list[dict[str, Any]]:
@@ -110,9 +157,7 @@ def _cells(models: Sequence[Model]) -> list[dict[str, Any]]:
     return rows
 
 
-def _text(
-    claims: Sequence[tuple[Claim, Found]], foretold: Sequence[Predicted], models: Sequence[Model], left: Sequence[str]
-) -> list[str]:
+def _text(claims: Sequence[tuple[Claim, Found]], foretold: Sequence[Predicted], models: Sequence[Model]) -> list[str]:
     lines = ["# Task flip", "", "## Claims", "", "| | sentence | from | outcome | effect | 95% | seeds |"]
     lines.append("|---|---|---|---|---|---|---|")
     for claim, found in claims:
@@ -120,11 +165,11 @@ def _text(
         words = (claim.id, claim.sentence, claim.version, found.outcome, found.effect, ends, str(found.seeds))
         lines.append(f"| {' | '.join(words)} |")
     lines += ["", f"## What foretells documents {FOUR} times as long", ""]
-    lines += ["Area under the ROC curve, cohorts resampled; within: pairs of one architecture.", LEFT_OUT, ""]
-    lines += ["| by | models | overall | 95% | within | 95% |", "|---|---|---|---|---|---|"]
+    lines += ["Area under the ROC curve, cohorts resampled; within: pairs of one architecture.", INSIDE, LEFT_OUT, ""]
+    lines += ["| by | models | overall | 95% | within | 95% | inside | 95% |", "|---|---|---|---|---|---|---|---|"]
     for one in foretold:
         words = [one.by, str(one.models)]
-        for found in (one.overall, one.within):
+        for found in (one.overall, one.within, one.inside):
             words += ["not told", ""] if found is None else [f"{found.value:.3f}", _ends(found.low, found.high)]
         lines.append(f"| {' | '.join(words)} |")
     held = "; ".join(f"{name}: {held} of {count}" for name, (count, held) in by_verdict(models).items())
@@ -148,7 +193,7 @@ def _text(
             row["hold"],
         )
         lines.append(f"| {' | '.join(map(str, words))} |")
-    return [*lines, "", f"Not run: {'; '.join(left) or 'nothing'}."]
+    return lines
 
 
 def _ends(low: float | None, high: float | None) -> str:

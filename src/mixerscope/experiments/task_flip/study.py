@@ -24,6 +24,8 @@ def settings() -> dict[str, Any]:
 
 
 RECURRENT = tuple(name for name in settings()["architectures"].values() if name != TRANSFORMER)
+MAIN = (TRANSFORMER, *RECURRENT)
+"""The five that are compared; all others are controls."""
 
 
 @dataclass(frozen=True)

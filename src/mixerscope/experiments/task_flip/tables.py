@@ -1,24 +1,26 @@
 """What is kept of the study's runs: a table of models, and one of what each stage found of them."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from mixerscope.analysis.tracking import judge_tracking
-from mixerscope.artifacts import Erasures, Interchanges, Lengths, Probes
+from mixerscope.artifacts import Interchanges, Lengths, Probes
 from mixerscope.artifacts.alignments import Alignments
+from mixerscope.artifacts.estimate import as_columns
 from mixerscope.artifacts.recoveries import Recoveries
-from mixerscope.artifacts.state_verdict import StateVerdict
 from mixerscope.errors import UserError
 from mixerscope.experiments.finetune.results import tuned_in
 from mixerscope.experiments.paper.collect import runs_in
 from mixerscope.experiments.task_flip import erasure_tables, pretrained
 from mixerscope.experiments.task_flip.erasure_tables import Row, boundaries
 from mixerscope.experiments.task_flip.study import architecture_name, task_name
+from mixerscope.experiments.task_flip.verdicts import EARLIER, JUDGED, judged
 from mixerscope.results import RunResult
+from mixerscope.stages.align import LEARNED
+from mixerscope.stages.interchange import STREAM
+from mixerscope.stages.state_pairs import BOTH
 from mixerscope.store import make_folder
 
 COMPRESSION = {"compression": "zstd", "compression_level": 19}
@@ -50,6 +52,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "interchanges": {
         **dict.fromkeys(("run_id", "place", "how"), pl.String),
         **dict.fromkeys(("now", "now_low", "now_high", "later", "later_low", "later_high", "kept"), _NUMBER),
+        "by_distance": pl.List(_NUMBER),
     },
     "alignments": {
         **dict.fromkeys(("run_id", "place", "how"), pl.String),
@@ -66,56 +69,145 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 }
 
 
-def collect(sources: Sequence[Path]) -> dict[str, pl.DataFrame]:
+Tables = dict[str, pl.DataFrame]
+SAME = ("task", "architecture", "layers", "length", "lr", "seed")
+"""What two trainings by different code share where the one is in place of the other."""
+STAGE = "lengths"
+"""That every run of the study is asked for; it says nothing of models that diverged."""
+
+
+def collect(sources: Sequence[Path]) -> Tables:
     """The tables of the state-tracking runs in packs and folders of runs, and of fine-tuned models in folders."""
-    rows: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
-    seen: set[str] = set()
+    found = empty()
     for source in sources:
-        tuned = list(tuned_in(source)) if source.is_dir() else []
-        for result in tuned:
-            seen.add(str(result.path))
-            for name, found in pretrained.rows_of(result).items():
-                rows[name] += found
-        # A folder has the one or the other.
-        for result in runs_in(source) if not tuned else ():
-            if result.run_id in seen or result.find(Lengths) is None:
-                continue
-            seen.add(result.run_id)
-            for name, make in ROWS.items():
-                rows[name] += list(make(result))
-            rows["models"][-1]["source"] = source.name
-    if not seen:
+        found = joined(found, _tables_of(source))
+    if not ids_of(found):
         raise UserError(f"there are no runs that track a state in {', '.join(map(str, sources)) or 'no place'}")
+    return judged(found)
+
+
+def _tables_of(source: Path) -> Tables:
+    rows: dict[str, list[Row]] = {name: [] for name in SCHEMAS}
+    tuned = list(tuned_in(source)) if source.is_dir() else []
+    for result in tuned:
+        for name, found in pretrained.rows_of(result).items():
+            rows[name] += found
+    # A folder has the one or the other.
+    for result in runs_in(source) if not tuned else ():
+        if STAGE not in result.stages:
+            continue
+        for name, make in ROWS.items():
+            rows[name] += list(make(result))
+        rows["models"][-1]["source"] = source.name
     return {name: pl.DataFrame(rows[name], schema=schema) for name, schema in SCHEMAS.items()}
 
 
-def merge(folder: Path, tables: dict[str, pl.DataFrame]) -> int:
-    """Adds the tables to those in a folder, in place of what is there of the same runs; gives the runs there are."""
+def empty() -> Tables:
+    """No runs at all."""
+    return {name: pl.DataFrame(schema=schema) for name, schema in SCHEMAS.items()}
+
+
+def ids_of(tables: Tables) -> list[str]:
+    """Every run and every fine-tuned model."""
+    return [*tables["models"]["run_id"], *tables["tuned"]["run_id"]]
+
+
+def joined(kept: Tables, new: Tables) -> Tables:
+    """Both; of a run that is in both what tells more, the new one where that is the same: a pack from before a stage
+    was there takes nothing away. A new run is also in place of one that is the same by its settings, which code of
+    before gave another id."""
+    before, now = _told(kept), _told(new)
+    taken = [run_id for run_id in ids_of(new) if now[run_id] >= before.get(run_id, 0)]
+    again = kept["models"].join(new["models"].filter(pl.col("run_id").is_in(taken)), on=SAME, how="semi")
+    left = [run_id for run_id in ids_of(kept) if run_id not in {*taken, *again["run_id"]}]
+    # Diagonal: what is kept of runs from before a column was there has nothing in it.
+    return {
+        name: pl.concat([_only(new[name], taken), _only(kept[name], left)], how="diagonal").sort(
+            "run_id", maintain_order=True
+        )
+        for name in SCHEMAS
+    }
+
+
+def _only(table: pl.DataFrame, ids: Sequence[str]) -> pl.DataFrame:
+    return table.filter(pl.col("run_id").is_in(ids))
+
+
+def _told(tables: Tables) -> dict[str, int]:
+    """Of each run, in how many columns of all tables there is something."""
+    count = dict.fromkeys(ids_of(tables), 0)
+    for table in tables.values():
+        found = table.group_by("run_id").agg(pl.exclude("run_id").is_not_null().any())
+        for run_id, *columns in found.iter_rows():
+            count[run_id] += sum(columns)
+    return count
+
+
+ASKED = {
+    "probes": "probes",
+    "erase": "erasures",
+    "interchange": "interchanges",
+    "align": "alignments",
+    "recover": "recoveries",
+}
+"""Stages of the study, each with the table that has something of every model it looked at."""
+WRITTEN = (BOTH, STREAM)
+"""Places whose answers are kept by distance."""
+LATE = "align late in documents"
+"""Of runs whose subspaces were learned before these were tried there too; of models that hold something."""
+
+
+def lacking(tables: Tables) -> dict[str, list[str]]:
+    """Stage to the runs that were taken in before it was there. Models that diverged, and those of which some stage
+    says why it could not look at them, lack nothing."""
+    models = tables["models"].filter((pl.col("outcome") != "diverged") & (pl.col("reason") == ""))
+    found: dict[str, list[str]] = {}
+    for stage, name in ASKED.items():
+        found[stage] = models.join(tables[name], on="run_id", how="anti")["run_id"].to_list()
+    held = tables["alignments"].filter((pl.col("place") == BOTH) & (pl.col("how") == LEARNED))
+    tried = held.group_by("run_id").agg(pl.col("moved").is_not_null().any()).filter(~pl.col("moved"))
+    found[LATE] = models.join(tried, on="run_id", how="semi")["run_id"].to_list()
+    return {stage: ids for stage, ids in found.items() if ids}
+
+
+def whole_ids(folder: Path) -> set[str]:
+    """Runs that are kept with every stage of the study."""
+    if not (folder / "models.parquet").is_file():
+        return set()
+    tables = _stored(folder)
+    left = {run_id for stage, ids in lacking(tables).items() if stage in ASKED for run_id in ids}
+    return {*tables["models"]["run_id"]} - left
+
+
+def merge(folder: Path, tables: Tables) -> int:
+    """Adds the tables to those in a folder, and judges all of them; gives the runs there are then."""
     make_folder(folder)
-    ids = [*tables["models"]["run_id"], *tables["tuned"]["run_id"]]
-    for name, frame in tables.items():
-        path = folder / f"{name}.parquet"
-        if path.is_file():
-            # Diagonal: what is kept of runs from before a column was there has nothing in it.
-            frame = pl.concat([frame, pl.read_parquet(path).filter(~pl.col("run_id").is_in(ids))], how="diagonal")
-        frame.sort("run_id", maintain_order=True).write_parquet(path, **COMPRESSION)
-    return len(pl.read_parquet(folder / "models.parquet"))
+    whole = judged(joined(_stored(folder), tables))
+    for name, frame in whole.items():
+        frame.write_parquet(folder / f"{name}.parquet", **COMPRESSION)
+    return len(whole["models"])
 
 
-def load(folder: Path) -> dict[str, pl.DataFrame]:
-    """The tables of a folder."""
+def load(folder: Path) -> Tables:
+    """The tables of a folder, judged by the rules of this version."""
     if not (folder / "models.parquet").is_file():
         raise UserError(f"there are no runs in {folder}; `mixerscope reproduce task-flip` makes them")
-    # Of runs from before a stage was there, nothing is known of it.
-    return {
-        name: pl.read_parquet(path) if (path := folder / f"{name}.parquet").is_file() else pl.DataFrame(schema=schema)
-        for name, schema in SCHEMAS.items()
-    }
+    return judged(_stored(folder))
+
+
+def _stored(folder: Path) -> Tables:
+    found = empty()
+    for name, nothing in found.items():
+        path = folder / f"{name}.parquet"
+        if path.is_file():
+            # Of runs from before a stage or a column was there, nothing is known of it.
+            found[name] = pl.concat([nothing, pl.read_parquet(path)], how="diagonal")
+    return found
 
 
 def _model(result: RunResult) -> Iterator[Row]:
     training, status, last = result.training, result.status, result.curve.last
-    verdict, made = _verdict(result), result.provenance
+    made = result.provenance
     yield {
         "run_id": result.run_id,
         "task": task_name(training["task"]),
@@ -128,25 +220,17 @@ def _model(result: RunResult) -> Iterator[Row]:
         "reason": result.reason,
         "steps": status.steps,
         "dev_accuracy": last.accuracy if last else None,
-        "verdict": verdict.name if verdict else None,
-        "verdict_reason": verdict.reason if verdict else None,
-        "tests": json.dumps({test.name: test.value for test in verdict.tests}) if verdict else None,
+        # Judged from the tables, as all others are.
+        **dict.fromkeys(JUDGED),
         "source": "",
         "device": made.device,
         "made_by": str(made.git.get("commit", ""))[:12],
     }
 
 
-def _verdict(result: RunResult) -> StateVerdict | None:
-    """By the rules of this version; None where states were not exchanged."""
-    lengths, found = result.find(Lengths), result.find(Interchanges)
-    if lengths is None or found is None:
-        return None
-    return judge_tracking(lengths, found, erasures=result.find(Erasures), aligned=result.find(Alignments))
-
-
 def _lengths(result: RunResult) -> Iterator[Row]:
-    for one in result.read(Lengths).lengths:
+    found = result.find(Lengths)
+    for one in found.lengths if found else ():
         yield {
             "run_id": result.run_id,
             "times": one.times,
@@ -174,13 +258,18 @@ def _probes(result: RunResult) -> Iterator[Row]:
 
 
 def _interchanges(result: RunResult) -> Iterator[Row]:
+    """A row a place and way of writing, and one of what is held early and put late."""
     found = result.find(Interchanges)
     for one in found.cells if found else ():
-        ends: Row = {}
-        for name, value in (("now", one.now), ("later", one.later)):
-            said = (None, None, None) if value is None else (value.value, value.low, value.high)
-            ends |= dict(zip((name, f"{name}_low", f"{name}_high"), said, strict=True))
-        yield {"run_id": result.run_id, "place": one.place, "how": one.how, **ends, "kept": one.kept}
+        ends = {**as_columns("now", one.now), **as_columns("later", one.later)}
+        # Verdicts rest on what is written everywhere; of single sites the means will do.
+        each = list(one.by_distance) if one.place in WRITTEN and one.how == "shift" else None
+        told = {"place": one.place, "how": one.how, **ends, "kept": one.kept, "by_distance": each}
+        yield {"run_id": result.run_id, **told}
+    if found is not None and found.earlier is not None:
+        ends = {**as_columns("now", None), **as_columns("later", found.earlier.right)}
+        told = {"place": EARLIER, "how": "nearest", **ends, "kept": None, "by_distance": None}
+        yield {"run_id": result.run_id, **told}
 
 
 def _alignments(result: RunResult) -> Iterator[Row]:

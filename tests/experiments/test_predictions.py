@@ -1,0 +1,91 @@
+"""What the study says that verdicts foretell, worked out once more from its tables by plain sums."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mixerscope.experiments.paper.render import sha256
+from mixerscope.experiments.task_flip.render import ABOUT, FOUND, TABLE, Study
+from mixerscope.experiments.task_flip.tables import load
+
+KEPT = Path(__file__).parents[2] / "reproduction" / "task-flip"
+SCORES = {"carried": 1.0, "undetermined": 0.5}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """A row a model that passed the gate, by the files alone."""
+    lengths = {(row["run_id"], row["times"]): row for row in pl.read_parquet(KEPT / "lengths.parquet").to_dicts()}
+    probes = pl.read_parquet(KEPT / "probes.parquet").drop_nulls("boundary")
+    answers = probes.filter((pl.col("label") == "answer") & (pl.col("positions") == "every"))
+    best = dict(answers.group_by("run_id").agg(pl.col("readability").max()).iter_rows())
+    found = []
+    for row in pl.read_parquet(KEPT / "models.parquet").to_dicts():
+        short, long = lengths[row["run_id"], 1], lengths[row["run_id"], 4]
+        if short["accuracy"] >= 0.99:
+            found.append(
+                {
+                    "cohort": (row["task"], row["architecture"], row["layers"]),
+                    "architecture": row["architecture"],
+                    "task": row["task"],
+                    "holds": long["last"] - long["guessing"] >= 1 - long["last"],
+                    "verdict": SCORES.get(row["verdict"], 0.0),
+                    "accuracy at the training length": short["accuracy"],
+                    "readability": best[row["run_id"]],
+                    "later answers, state written": json.loads(row["tests"])["later, shift"],
+                }
+            )
+    for row in found:
+        for name, by in (("architecture", "architecture alone"), ("task", "task alone")):
+            others = [one for one in found if one["cohort"] != row["cohort"]]
+            alike = [one["holds"] for one in others if one[name] == row[name]] or [one["holds"] for one in others]
+            row[by] = np.mean(alike)
+    return found
+
+
+def area(rows, by, share=None, often=None):
+    """By how many pairs, one that holds and one that does not, the better one has the higher score."""
+    score, holds = (np.array([row[name] for row in rows]) for name in (by, "holds"))
+    asked = (holds[:, None] & ~holds).astype(float)
+    if share is not None:
+        asked *= [[a[share] == b[share] for b in rows] for a in rows]
+    if often is not None:
+        times = np.array([often[row["cohort"]] for row in rows])
+        asked *= times[:, None] * times
+    won = asked * ((score[:, None] > score) + 0.5 * (score[:, None] == score))
+    return won.sum() / asked.sum() if asked.any() else None
+
+
+def test_the_areas_are_those_of_the_tables(rows):
+    said = {one["by"]: one for one in json.loads((KEPT / FOUND).read_text())["predictions"]}
+    for by in ("verdict", "accuracy at the training length", "readability", "later answers, state written"):
+        assert said[by]["models"] == len(rows) >= 100
+    for by in said.keys() & rows[0].keys():
+        for name, share in (("overall", None), ("within", "architecture"), ("inside", "cohort")):
+            assert said[by][name]["value"] == pytest.approx(area(rows, by, share)), (by, name)
+
+
+def test_the_intervals_are_those_of_other_draws_of_cohorts(rows):
+    [said] = [one for one in json.loads((KEPT / FOUND).read_text())["predictions"] if one["by"] == "verdict"]
+    cohorts, rng = sorted({row["cohort"] for row in rows}), np.random.default_rng(7)
+    for name, share in (("overall", None), ("within", "architecture")):
+        drawn = [rng.multinomial(len(cohorts), [1 / len(cohorts)] * len(cohorts)) for _ in range(60)]
+        values = [area(rows, "verdict", share, dict(zip(cohorts, times, strict=True))) for times in drawn]
+        ends = np.quantile([value for value in values if value is not None], [0.025, 0.975])
+        assert [said[name]["low"], said[name]["high"]] == pytest.approx(ends, abs=0.06)
+
+
+def test_what_is_kept_of_the_study_is_that_of_its_data():
+    tables = load(KEPT)
+    stored = pl.read_parquet(KEPT / "models.parquet")
+    assert stored.equals(tables["models"].select(stored.columns)), "verdicts are those of other rules: collect again"
+    study = Study.of(tables)
+    assert (KEPT / TABLE).read_text() == study.text()
+    said = json.loads((KEPT / FOUND).read_text())
+    assert [(one["id"], one["outcome"]) for one in said["claims"]] == [(c.id, f.outcome) for c, f in study.claims]
+    assert said["cells"] == json.loads(json.dumps(study.as_json()["cells"]))
+    recorded = json.loads((KEPT / ABOUT).read_text())["files"]
+    assert recorded == {name: sha256(KEPT / name) for name in recorded}
