@@ -1,11 +1,21 @@
 # pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportCallIssue=false
 """Triton kernels of an update: rows into the table's gradient, and AdamW. See `mixerscope.training.update`."""
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 1024
+from mixerscope.kernels.layout import whole_rows
+
+BLOCK, WARPS = 1024, 4
+"""Of the update."""
+MOST_AT_ONCE = 64
+"""Gradients in one launch: where each lies is an argument of its own, of which a kernel takes four kilobytes."""
+ALIGNED = 4
+"""Numbers that are read in one go."""
 TOGETHER = 16
 """Rows of one token that are summed in one go."""
 OFTEN = 8
@@ -13,6 +23,9 @@ OFTEN = 8
 token that fills every second place would be one long queue."""
 PLACES, COLUMNS = 64, 32
 """That a program reads in one go if tokens are few."""
+
+Piece = tuple[Tensor, int, int, int]
+"""A gradient [k, ...], the column its parameter begins at, how many columns that has, and how far models are apart."""
 
 
 @triton.jit
@@ -81,16 +94,24 @@ def add_rows(table: Tensor, tokens: Tensor, rows: Tensor, order: Tensor) -> None
 
 @triton.jit
 def _adamw(
-    weights, first, second, grads, rates, decays, factors, count, stride, stride_grad,
-    BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, BLOCK: tl.constexpr,
+    weights, first, second, grads, rates, decays, factors,
+    BLOCKS: tl.constexpr, STARTS: tl.constexpr, SIZES: tl.constexpr, STRIDES: tl.constexpr, COUNT: tl.constexpr,
+    ROW: tl.constexpr, BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    model = tl.program_id(1).to(tl.int64)
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < count
+    model, block = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    # The last gradient that begins with this block or before it.
+    grad, begins, start, size, stride = grads[0], BLOCKS[0], STARTS[0], SIZES[0], STRIDES[0]
+    for i in tl.static_range(1, COUNT):
+        reached = block >= BLOCKS[i]
+        grad, begins = tl.where(reached, grads[i], grad), tl.where(reached, BLOCKS[i], begins)
+        start, size = tl.where(reached, STARTS[i], start), tl.where(reached, SIZES[i], size)
+        stride = tl.where(reached, STRIDES[i], stride)
+    at = (block - begins) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
     rate = tl.load(rates + model)
     schedule, step_factor, second_factor = tl.load(factors), tl.load(factors + 1), tl.load(factors + 2)
-    here = model * stride + at
-    g = tl.load(grads + model * stride_grad + at, inside, 0.0).to(tl.float32)
+    here = model * ROW + start + at
+    g = tl.load(grad + model * stride + at, inside, 0.0).to(tl.float32)
     m = tl.load(first + here, inside, 0.0).to(tl.float32)
     v = tl.load(second + here, inside, 0.0).to(tl.float32)
     w = tl.load(weights + here, inside, 0.0).to(tl.float32)
@@ -104,12 +125,31 @@ def _adamw(
 
 
 def adamw(
-    weights: Tensor, first: Tensor, second: Tensor, grads: Tensor, rates: Tensor, decays: Tensor, factors: Tensor,
-    beta1: float, beta2: float, epsilon: float,
+    weights: Tensor, first: Tensor, second: Tensor, rates: Tensor, decays: Tensor, factors: Tensor,
+    beta1: float, beta2: float, epsilon: float, *grads: Tensor,
 ) -> None:  # fmt: skip
-    models, count = weights.shape
-    grads = grads.contiguous()
-    _adamw[(triton.cdiv(count, BLOCK), models)](
-        weights, first, second, grads, rates, decays, factors, count, weights.stride(0), grads.stride(0),
-        BETA1=beta1, BETA2=beta2, EPSILON=epsilon, BLOCK=BLOCK, num_warps=4,
-    )  # fmt: skip
+    for pieces in _launches(weights, grads):
+        found, starts, sizes, strides = zip(*pieces, strict=True)
+        blocks = [triton.cdiv(size, BLOCK) for size in sizes]
+        _adamw[(sum(blocks), len(weights))](
+            weights, first, second, found, rates, decays, factors,
+            BLOCKS=tuple(accumulate(blocks[:-1], initial=0)), STARTS=starts, SIZES=sizes, STRIDES=strides,
+            COUNT=len(found), ROW=weights.stride(0), BETA1=beta1, BETA2=beta2, EPSILON=epsilon, BLOCK=BLOCK,
+            num_warps=WARPS,
+        )  # fmt: skip
+
+
+def _launches(weights: Tensor, grads: Sequence[Tensor]) -> list[list[Piece]]:
+    """The gradients in as few launches as can be. One that does not begin and end at multiples of 16 bytes would keep
+    others beside it from being read so much at a time."""
+    pieces: list[Piece] = []
+    start = 0
+    for grad in grads:
+        grad = whole_rows(grad)
+        pieces.append((grad, start, grad[0].numel(), grad.stride(0)))
+        start += grad[0].numel()
+    apart = [piece for piece in pieces if any(number % ALIGNED for number in (*piece[1:], weights.stride(0)))]
+    together = [piece for piece in pieces if not any(piece is other for other in apart)]
+    return [
+        kind[first : first + MOST_AT_ONCE] for kind in (together, apart) for first in range(0, len(kind), MOST_AT_ONCE)
+    ]

@@ -54,10 +54,10 @@ def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 class BetterProducts(CustomGraphPass):
     """What becomes of products of matrices that are gradients of weights.
 
-    Each is the transpose of a product, which would have to be copied to lie in a row with the others, a launch per
-    weight: it becomes the product of the transposes, in the other order, which need no copy. And where a product has
-    few numbers but long sums, over all tokens of a batch, a few processors would be busy for long while the others
-    wait: it is computed in several parts, which are added up afterwards.
+    Each is the transpose of a product, which would have to be copied for the update, a launch per weight: it becomes
+    the product of the transposes, in the other order, which need no copy. And where a product has few numbers but long
+    sums, over all tokens of a batch, a few processors would be busy for long while the others wait: it is computed in
+    several parts, which are added up afterwards.
     """
 
     def __call__(self, graph: fx.Graph) -> None:
