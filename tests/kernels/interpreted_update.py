@@ -16,9 +16,19 @@ def close(found, expected, tolerance):
     return ((found.double() - expected).norm() / expected.norm()).item() < tolerance
 
 
+@pytest.mark.parametrize(("models", "width"), [(1, 16), (3, 33)])
+def test_rows_are_looked_up_where_tokens_are_cut(models, width):
+    rng = torch.Generator().manual_seed(0)
+    table = torch.randn(models, 40, width, generator=rng)[:, 3:-4]
+    tokens = torch.randint(33, (5, 40), generator=rng)
+    for asked in (tokens, tokens[:, :17], tokens.T):
+        assert torch.equal(fast.look_up(table, asked), plain._look_up(table, asked))
+
+
 @pytest.mark.parametrize(
     ("models", "vocabulary", "width", "count"),
     [
+        (9, 90, 16, 100),
         (2, 11, 24, 70),
         (1, 90, 33, 17),
         (3, 5, 16, 40),  # few tokens, all of them often
@@ -87,5 +97,5 @@ def test_training_with_kernels_is_training_without():
     for member, other in zip(train_cohort(specs), expected, strict=True):
         for name, weight in other.weights.items():
             torch.testing.assert_close(member.weights[name], weight, rtol=1e-4, atol=1e-5)
-    everything = ("head_loss", "head_loss_backward", "add_rows", "adamw")
+    everything = ("head_loss", "head_loss_backward", "look_up", "add_rows", "adamw")
     assert all("kernel" in kernels.used()[name] for name in everything)

@@ -23,7 +23,7 @@ from mixerscope.training.batches import Batches
 from mixerscope.training.memory import BUILDING
 from mixerscope.training.objective import Answer, Objective
 from mixerscope.training.schedule import rate_factor
-from mixerscope.training.update import BETA1, BETA2, LARGE, adamw, add_rows
+from mixerscope.training.update import BETA1, BETA2, LARGE, adamw, add_rows, look_up
 
 TABLE = "model.token_embedding.weight"
 WARM_UPS = 2
@@ -250,7 +250,7 @@ class Stack:
         for part, share in zip(parts, self.batches.shares, strict=True):
             # The rows are looked up outside of what is differentiated: their gradient then stays small, and joins the
             # table's, which the head makes, without another pass over the whole vocabulary.
-            rows = self.params[TABLE].detach()[:, part.tokens].requires_grad_()
+            rows = look_up(self.params[TABLE].detach(), part.tokens).requires_grad_()
             losses = self._losses(self.params, self.buffers, rows, part.read, part.targets, part.more)
             by = torch.full_like(losses, share)
             of_rows, *others = torch.autograd.grad(losses, [rows, *self.params.values()], by)

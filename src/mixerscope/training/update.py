@@ -1,7 +1,8 @@
-"""What a step does with its gradients: those of looked-up rows join the table's, and AdamW moves the weights.
+"""Where a step begins and what it does with its gradients: rows are looked up in the table, the gradients of these join
+the table's, and AdamW moves the weights.
 
-Both work in place on K models at once, [k, ...], and have a kernel of their own on a GPU, where each would otherwise
-be a dozen launches and passes over memory.
+All work on K models at once, [k, ...], the latter two in place, and have a kernel of their own on a GPU, where an update
+would otherwise be a dozen launches and passes over memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,15 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 LARGE = 2**20
 """Numbers in a gradient of all models, from which on plain operations take it by itself: laying it in a row with others
 would take longer."""
+
+
+def look_up(table: Tensor, tokens: Tensor) -> Tensor:
+    """The rows [k, b, t, d] of a table [k, v, d] for tokens [b, t]."""
+    return body("look_up", (table, tokens), _look_up)(table, tokens)
+
+
+def _look_up(table: Tensor, tokens: Tensor) -> Tensor:
+    return table[:, tokens]
 
 
 def add_rows(table: Tensor, tokens: Tensor, rows: Tensor, order: Tensor) -> None:
