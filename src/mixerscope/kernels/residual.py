@@ -1,6 +1,6 @@
 # pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportCallIssue=false
-"""What the kernels of both halves of a residual block share: their norm, weights of stacked models, and how the backward
-pass ends.
+"""What the kernels of both halves of a residual block share: norm, weights of stacked models, and how the backward pass
+ends.
 
 A program of the backward pass has some rows and some of the weights. It writes what it contributes to the gradients of
 weights into a row that it shares with those of the same rows, and what it gives to the gradient of the norm's results

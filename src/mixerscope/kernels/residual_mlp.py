@@ -22,6 +22,8 @@ BACKWARD_ROWS = 32
 CHUNK = 64
 """Hidden units at a time."""
 WARPS, BACKWARD_WARPS, BACKWARD_WARPS_IF_EXACT = 8, 4, 8
+STAGES = 1
+"""Of the loop over chunks: whether the next one's weights are read ahead."""
 
 
 def forward(x: Tensor, *arguments: Tensor | float) -> Tensor:
@@ -59,7 +61,7 @@ def _sizes(x: Tensor, weights: list[Tensor], epsilon: float, exact: bool) -> dic
     return {
         "STEP": weight_strides(weights)[1], "WIDTH": width, "HIDDEN": hidden, "PADDED": padded(width),
         "ROWS": padded(min(rows, most)), "CHUNK": min(CHUNK, padded(hidden)), "EPSILON": epsilon,
-        "PRECISION": precision(exact), "num_warps": WARPS, "num_stages": 1,
+        "PRECISION": precision(exact), "num_warps": WARPS, "num_stages": STAGES,
     }  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Where a step begins and what it does with its gradients: rows are looked up in the table, the gradients of these join
 the table's, and AdamW moves the weights.
 
-All work on K models at once, [k, ...], the latter two in place, and have a kernel of their own on a GPU, where an update
-would otherwise be a dozen launches and passes over memory.
+All work on K models at once, [k, ...], the latter two in place, and have a kernel of their own on a GPU, where an
+update would otherwise be a dozen launches and passes over memory.
 """
 
 from collections.abc import Iterator, Sequence
