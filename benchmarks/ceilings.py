@@ -40,7 +40,7 @@ def demand(stack: Stack) -> dict[str, float]:
     stack._losses = stacked_loss(stack.template)  # what was compiled hides its operations
     with FlopCounterMode(display=False) as counter:
         stack._steps(stack._lengths(0), 1)
-    gradients = 2 * stack.flat.numel()  # written once, read by the update, which is counted there; laid in a row
+    gradients = stack.flat.numel()  # written once; that the update reads them is counted there
     moved = (UPDATE_PASSES * stack.flat.numel() + gradients) * stack.flat.element_size()
     return {"flop": float(counter.get_total_flops()), "update_bytes": float(moved)}
 

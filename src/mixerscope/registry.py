@@ -300,6 +300,7 @@ _KERNELS = {
     "residual_attention_backward": "residual_attention:backward",
     "residual_mlp": "residual_mlp:forward",
     "residual_mlp_backward": "residual_mlp:backward",
+    "look_up": "update:look_up",
     "add_rows": "update:add_rows",
     "adamw": "update:adamw",
     "head_loss": "head:forward",

@@ -8,6 +8,7 @@ import torch
 from torch.func import functional_call, stack_module_state
 
 from mixerscope import kernels
+from mixerscope.kernels import residual
 from mixerscope.kernels import residual_attention as fast_attention
 from mixerscope.kernels import residual_mlp as fast_mlp
 from mixerscope.mixers.ops import residual_attention as attention
@@ -50,14 +51,14 @@ def assert_agree(found, expected, tolerance):
 @pytest.mark.parametrize(
     ("models", "rows", "width", "exact", "programs"),
     [
-        (2, 32, 16, True, 132),
-        (1, 37, 20, True, 132),  # rows, columns and hidden units are padded
-        (2, 70, 32, True, 3),  # a program has several blocks of rows, for several chunks of hidden units
-        (1, 70, 33, False, 132),
+        (2, 32, 16, True, 264),
+        (1, 37, 20, True, 264),  # rows, columns and hidden units are padded
+        (2, 70, 32, True, 3),  # a program has several blocks of rows, and there are several chunks of hidden units
+        (1, 70, 33, False, 264),
     ],
 )
 def test_residual_mlp(rng, monkeypatch, models, rows, width, exact, programs):
-    monkeypatch.setattr(fast_mlp, "PROCESSORS", programs)
+    monkeypatch.setattr(residual, "PROGRAMS", programs)
     weights = mlp_weights(rng, models, width, 4 * width)
     x, grad = (torch.randn(models, rows, width, generator=rng) for _ in range(2))
     inputs = (x + 1, *weights)
@@ -71,15 +72,15 @@ def test_residual_mlp(rng, monkeypatch, models, rows, width, exact, programs):
 @pytest.mark.parametrize(
     ("models", "documents", "length", "width", "heads", "alibi", "exact", "programs"),
     [
-        (2, 3, 5, 16, 1, False, True, 132),
-        (1, 2, 18, 24, 2, True, True, 132),  # positions, columns and heads are padded
+        (2, 3, 5, 16, 1, False, True, 264),
+        (1, 2, 18, 24, 2, True, True, 264),  # positions, columns and heads are padded
         (2, 4, 20, 32, 2, False, True, 3),  # a program of the second launch has several blocks of rows
-        (1, 2, 35, 33, 3, True, False, 132),
-        (1, 1, 1, 2, 1, False, True, 132),
+        (1, 2, 35, 33, 3, True, False, 264),
+        (1, 1, 1, 2, 1, False, True, 264),
     ],
 )
 def test_residual_attention(rng, monkeypatch, models, documents, length, width, heads, alibi, exact, programs):
-    monkeypatch.setattr(fast_attention, "PROCESSORS", programs)
+    monkeypatch.setattr(residual, "PROGRAMS", programs)
     gain, shift, out_bias = (torch.randn(models, width, generator=rng) for _ in range(3))
     qkv = torch.randn(models, 3 * width, width, generator=rng) / width**0.5
     out = torch.randn(models, width, width, generator=rng) / width**0.5

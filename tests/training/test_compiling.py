@@ -106,6 +106,21 @@ def test_only_long_sums_are_cut_and_every_use_of_them_sees_the_result():
     torch.testing.assert_close(product, (x.mT @ y) @ (x.mT @ y), rtol=1e-12, atol=1e-9)
 
 
+def test_so_are_transposes_whose_pieces_are_asked_for():
+    def gradients(x: Tensor, of_output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        asked = aten.permute(aten.bmm(x.mT, of_output), [0, 2, 1])
+        used = aten.permute(aten.bmm(x.mT, x), [0, 2, 1])
+        return aten.slice(asked, 1, 0, 8), aten.slice(asked, 1, 8, 24), aten.slice(used, 1, 0, 4) + 1
+
+    x, of_output = random(2, 48, 8), random(2, 48, 24)
+    (first, rest, _), products = after_cutting(gradients, x, of_output)
+    assert sorted(products.shapes) == [(2, 8, 48), (2, 24, 48)]
+    assert products.copies == 0
+    assert first[0].is_contiguous()
+    assert rest[0].is_contiguous()
+    torch.testing.assert_close(torch.cat([first, rest], 1), of_output.mT @ x, rtol=1e-12, atol=1e-12)
+
+
 def test_the_transpose_of_a_product_is_the_product_of_transposes_where_nobody_else_asks_for_it():
     def gradients(x: Tensor, of_output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         asked = aten.permute(aten.bmm(x.mT, of_output), [0, 2, 1])

@@ -34,9 +34,9 @@ def test_an_update_of_bfloat16_numbers_is_rounded_once():
     grads = torch.randn(2, 500, generator=rng).bfloat16()
     rest = torch.tensor([1e-2, 1e-3]), torch.tensor([0.1, 0.0]), torch.tensor([0.5, 0.7, 1.2])
     expected = [tensor.float() for tensor in state]
-    adamw(*expected, grads.float(), *rest)
+    adamw(*expected, [grads.float()], *rest)
     before = [tensor.clone() for tensor in state]
-    adamw(*state, grads, *rest)
+    adamw(*state, [grads], *rest)
     for tensor, exact, old in zip(state, expected, before, strict=True):
         assert torch.equal(tensor, exact.bfloat16())
         assert not torch.equal(tensor, old)

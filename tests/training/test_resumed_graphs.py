@@ -20,7 +20,7 @@ from tests.conftest import tiny_spec
 
 def memory(stack: Stack) -> list[int]:
     """Where all lies that a captured step reads or writes."""
-    held = [*stack.state().values(), *stack.params.values(), *stack.buffers.values(), stack.counter, stack.padding]
+    held = [*stack.state().values(), *stack.params.values(), *stack.buffers.values(), stack.counter]
     return [tensor.data_ptr() for tensor in (*held, stack.rates, stack.decays, stack.factors, stack.batches.tokens)]
 
 

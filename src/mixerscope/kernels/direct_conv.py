@@ -23,6 +23,8 @@ SHORT = 48
 """The longest document whose lanes fit into registers: three numbers a position."""
 LANES = 128
 """Of a program, if the document is short."""
+SUMMED, MOST_AT_ONCE = 64, 32
+"""Taps whose gradients a program adds up, and documents that it reads in one go."""
 
 
 def forward(x: Tensor, kernel: Tensor) -> Tensor:
@@ -42,7 +44,18 @@ def backward(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
     by_document = x.new_empty(*x.shape[:2], lags, *x.shape[3:], dtype=torch.float32)
     run = _short_conv_backward if _is_short(x) else _conv_backward
     run[_grid(x)](grad, x, kernel, grad_x, by_document, LAGS=lags, **_sizes(x))
-    return grad_x, by_document.sum((1, 4)).mT.contiguous().to(kernel.dtype)
+    return grad_x, _by_channel(by_document, kernel)
+
+
+def _by_channel(by_document: Tensor, kernel: Tensor) -> Tensor:
+    """The kernel's gradient [m, c, l] from that of each document and copy [m, b, l, c, r]."""
+    found = kernel.new_empty(kernel.shape)
+    models, documents, lags, channels, copies = by_document.shape
+    _sum_documents[(triton.cdiv(lags * channels, SUMMED), models)](
+        by_document, found, lags, channels, DOCUMENTS=documents, COPIES=copies,
+        AT_ONCE=min(MOST_AT_ONCE, triton.next_power_of_2(documents)), BLOCK=SUMMED, num_warps=4,
+    )  # fmt: skip
+    return found
 
 
 def _is_short(x: Tensor) -> bool:
@@ -169,3 +182,21 @@ def _conv_backward(
         of_tap = tl.sum(values * later, 0)
         tl.store(by_document + document * LAGS * lanes + lag * lanes + lane, of_tap, mask=inside)
     tl.store(grad_x + here, total, mask=whole)
+
+
+@triton.jit
+def _sum_documents(
+    by_document, found, lags, channels,
+    DOCUMENTS: tl.constexpr, COPIES: tl.constexpr, AT_ONCE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    model = tl.program_id(1).to(tl.int64)
+    tap = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # all channels of a lag, then the next lag
+    inside = tap < lags * channels
+    total = tl.zeros([AT_ONCE, BLOCK], tl.float32)
+    for start in range(0, DOCUMENTS, AT_ONCE):
+        document = start + tl.arange(0, AT_ONCE)
+        here = by_document + ((model * DOCUMENTS + document)[:, None] * lags * channels + tap[None, :]) * COPIES
+        for copy in range(COPIES):
+            total += tl.load(here + copy, (document < DOCUMENTS)[:, None] & inside[None, :], 0.0)
+    to = found + (model * channels + tap % channels) * lags + tap // channels
+    tl.store(to, tl.sum(total, 0).to(found.dtype.element_ty), inside)

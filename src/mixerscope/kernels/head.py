@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mixerscope.kernels.layout import whole_rows
+from mixerscope.kernels.sums import summed
 
 TILE = 4096
 """Numbers of the table that are multiplied with at a time, as 16 or 32 tokens: the backward pass holds several copies
@@ -72,7 +73,8 @@ def backward(
             grad, x, table, targets, total, of_x, of_table, start, rows, models, targets.stride(0), UNSCORED=unscored,
             **_sizes(x, table, exact), ROWS=block, ALL=triton.next_power_of_2(rows), ADD=start > 0,
         )  # fmt: skip
-    return of_x.sum(0).to(x.dtype), (of_table[0] if side_by_side == 1 else of_table.sum(0)).to(table.dtype)
+    [of_x] = summed([of_x[None]], x.dtype)
+    return of_x.view(x.shape), (of_table[0] if side_by_side == 1 else of_table.sum(0)).to(table.dtype)
 
 
 def _padded(size: int) -> int:

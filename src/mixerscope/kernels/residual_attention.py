@@ -3,8 +3,8 @@
 
 Forward a program holds a document of one model and goes through its heads; queries, keys, values and what heads give
 are kept, patterns are not. Backward a program has a document and a head and makes its pattern again; what that gives to
-queries, keys and values is written out, and a second launch, over rows of whatever document, goes through projections
-and norm, where the gradients of weights are.
+queries, keys and values is written out, and a second launch, over rows of whatever document, goes through one of the
+four projections, where the gradients of weights are. The norm is gone through last.
 """
 
 # pyright: reportArgumentType=false, reportOperatorIssue=false, reportIndexIssue=false, reportMissingImports=false
@@ -13,17 +13,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mixerscope.kernels.layout import PROCESSORS, whole_rows
-from mixerscope.kernels.residual import (
-    norm_backward,
-    normed,
-    padded,
-    precision,
-    summed,
-    weight_strides,
-)
+from mixerscope.kernels.layout import whole_rows
+from mixerscope.kernels.residual import blocks_of_rows, finished, normed, padded, precision, weight_strides
 
-WARPS, PROJECTION_WARPS = 4, 8
+WARPS, PROJECTION_WARPS = 4, 4
+PROJECTIONS = 4
+"""Queries, keys, values, and what heads give."""
 MOST_ROWS, MOST_ROWS_IF_EXACT = 64, 32
 """That the second launch backward has at a time. Exact products hold their factors in several parts."""
 
@@ -56,17 +51,16 @@ def backward(grad: Tensor, x: Tensor, *arguments: Tensor | float) -> tuple[Tenso
         grad, weights[3], kept, of_qkv, stride_out, STEP=step, ALIBI=alibi, **sizes, num_warps=WARPS, num_stages=1
     )
     rows, most = documents * length, MOST_ROWS_IF_EXACT if exact else MOST_ROWS
-    all_blocks = triton.cdiv(rows, padded(min(rows, most)))
-    blocks = triton.cdiv(all_blocks, max(1, PROCESSORS // models))
-    count = triton.cdiv(all_blocks, blocks)
-    numbers = sum(weight[0].numel() for weight in weights)
-    of_x, parts = x.new_empty(x.shape), x.new_empty(models, count, numbers)
-    _projections_backward[(count, models)](
-        grad, x, *weights[:3], kept, of_qkv, of_x, parts, rows, numbers, *others,
-        STEP=step, WIDTH=width, PADDED=padded(width), ROWS=padded(min(rows, most)), BLOCKS=blocks, EPSILON=epsilon,
+    block, blocks, count = blocks_of_rows(rows, most, PROJECTIONS * models)
+    numbers = sum(weight[0].numel() for weight in weights) + 2 * 2 * width
+    of_n, parts = x.new_empty(3, *x.shape), x.new_empty(models, count, numbers)
+    _projections_backward[(count, PROJECTIONS, models)](
+        grad, x, *weights[:3], kept, of_qkv, of_n, parts, rows, numbers, *others,
+        STEP=step, WIDTH=width, PADDED=padded(width), ROWS=block, BLOCKS=blocks, EPSILON=epsilon,
         PRECISION=precision(exact), num_warps=PROJECTION_WARPS, num_stages=1,
     )  # fmt: skip
-    return of_x, *summed(parts, weights)
+    of_x, *found = finished(parts, of_n.flatten(2, 3), grad, x, weights, epsilon)
+    return of_x.view(x.shape), *found
 
 
 def _sizes(x: Tensor, heads: int, exact: bool) -> dict:
@@ -196,58 +190,52 @@ def _heads_backward(
 
 @triton.jit
 def _projections_backward(
-    grad_at, x_at, gain_at, shift_at, qkv_at, kept_at, of_qkv_at, of_x_at, parts_at, rows, numbers,
+    grad_at, x_at, gain_at, shift_at, qkv_at, kept_at, of_qkv_at, of_n_at, parts_at, rows, length,
     stride_gain, stride_shift, stride_qkv,
     STEP: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
     EPSILON: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    part, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    part, which, model = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     column, channel = tl.arange(0, PADDED), tl.arange(0, PADDED)
     real_column = column < WIDTH
-    gain = tl.load(gain_at + model * stride_gain * STEP + column, real_column, 0.0)
-    shift = tl.load(shift_at + model * stride_shift * STEP + column, real_column, 0.0)
-    qkv_at = qkv_at + model * stride_qkv * STEP
-    parts_at = parts_at + (model * tl.num_programs(0) + part) * numbers
-    of_gain, of_shift = tl.zeros((PADDED,), tl.float32), tl.zeros((PADDED,), tl.float32)
-    of_out_bias = tl.zeros((PADDED,), tl.float32)
-    of_wq, of_wk = tl.zeros((PADDED, PADDED), tl.float32), tl.zeros((PADDED, PADDED), tl.float32)
-    of_wv, of_out = tl.zeros((PADDED, PADDED), tl.float32), tl.zeros((PADDED, PADDED), tl.float32)
-    for block in range(BLOCKS):
-        row = (part * BLOCKS + block) * ROWS + tl.arange(0, ROWS)
-        inside = (row < rows)[:, None] & real_column[None, :]
-        place = model * rows + row
-        cell = place[:, None] * WIDTH + column[None, :]
-        grad = tl.load(grad_at + cell, inside, 0.0)
-        mixed = tl.load(kept_at + (place * 4 + 3)[:, None] * WIDTH + column[None, :], inside, 0.0)
-        of_out = tl.dot(tl.trans(grad), mixed, of_out, input_precision=PRECISION)
-        of_out_bias += tl.sum(grad, 0)
-        unit_row, scale = normed(tl.load(x_at + cell, inside, 0.0), real_column, WIDTH, EPSILON)
-        n = unit_row * gain[None, :] + shift[None, :]
-        of_n = tl.zeros((ROWS, PADDED), tl.float32)
-        from_projected = of_qkv_at + (place * 3)[:, None] * WIDTH + column[None, :]
-        of_n, of_wq = _through(from_projected, inside, n, of_n, of_wq, qkv_at, 0, channel, column, WIDTH, PRECISION)
-        of_n, of_wk = _through(from_projected, inside, n, of_n, of_wk, qkv_at, 1, channel, column, WIDTH, PRECISION)
-        of_n, of_wv = _through(from_projected, inside, n, of_n, of_wv, qkv_at, 2, channel, column, WIDTH, PRECISION)
-        of_gain += tl.sum(of_n * unit_row, 0)
-        of_shift += tl.sum(of_n, 0)
-        of_x = grad + norm_backward(of_n * gain[None, :], unit_row, scale, WIDTH)
-        tl.store(of_x_at + cell, of_x, inside)
-    tl.store(parts_at + column, of_gain, real_column)
-    tl.store(parts_at + WIDTH + column, of_shift, real_column)
-    tl.store(parts_at + numbers - WIDTH + column, of_out_bias, real_column)
-    to_weight, real = _head_weight(parts_at + 2 * WIDTH, 0, 0, channel, column, WIDTH, 1)
-    tl.store(to_weight, of_wq, real)
-    tl.store(to_weight + WIDTH * WIDTH, of_wk, real)
-    tl.store(to_weight + 2 * WIDTH * WIDTH, of_wv, real)
-    tl.store(to_weight + 3 * WIDTH * WIDTH, of_out, real)
+    parts_at = parts_at + (model * tl.num_programs(0) + part) * length
+    # Behind the three contributions to the gradients of gain and shift.
+    to_weight, real = _head_weight(parts_at + 3 * 2 * WIDTH, which, 0, channel, column, WIDTH, 1)
+    of_weight = tl.zeros((PADDED, PADDED), tl.float32)
+    if which < 3:
+        gain = tl.load(gain_at + model * stride_gain * STEP + column, real_column, 0.0)
+        shift = tl.load(shift_at + model * stride_shift * STEP + column, real_column, 0.0)
+        from_weight, real = _head_weight(qkv_at + model * stride_qkv * STEP, which, 0, channel, column, WIDTH, 1)
+        weight = tl.load(from_weight, real, 0.0)
+        of_gain, of_shift = tl.zeros((PADDED,), tl.float32), tl.zeros((PADDED,), tl.float32)
+        for block in range(BLOCKS):
+            place, cell, inside = _cells(part * BLOCKS + block, model, rows, column, WIDTH, ROWS)
+            unit_row = normed(tl.load(x_at + cell, inside, 0.0), real_column, WIDTH, EPSILON)[0]
+            n = unit_row * gain[None, :] + shift[None, :]
+            from_projected = of_qkv_at + (place * 3 + which)[:, None] * WIDTH + column[None, :]
+            of_projected = tl.load(from_projected, inside, 0.0)
+            of_weight = tl.dot(tl.trans(of_projected), n, of_weight, input_precision=PRECISION)
+            of_n = tl.dot(of_projected, weight, input_precision=PRECISION)
+            of_gain += tl.sum(of_n * unit_row, 0)
+            of_shift += tl.sum(of_n, 0)
+            tl.store(of_n_at + which * tl.num_programs(2).to(tl.int64) * rows * WIDTH + cell, of_n, inside)
+        tl.store(parts_at + which * 2 * WIDTH + column, of_gain, real_column)
+        tl.store(parts_at + (which * 2 + 1) * WIDTH + column, of_shift, real_column)
+    else:
+        of_out_bias = tl.zeros((PADDED,), tl.float32)
+        for block in range(BLOCKS):
+            place, cell, inside = _cells(part * BLOCKS + block, model, rows, column, WIDTH, ROWS)
+            grad = tl.load(grad_at + cell, inside, 0.0)
+            mixed = tl.load(kept_at + (place * 4 + 3)[:, None] * WIDTH + column[None, :], inside, 0.0)
+            of_weight = tl.dot(tl.trans(grad), mixed, of_weight, input_precision=PRECISION)
+            of_out_bias += tl.sum(grad, 0)
+        tl.store(parts_at + length - WIDTH + column, of_out_bias, real_column)
+    tl.store(to_weight, of_weight, real)
 
 
 @triton.jit
-def _through(
-    from_projected, inside, n, of_n, of_weight, qkv_at, which, channel, column, WIDTH: tl.constexpr, P: tl.constexpr
-):  # fmt: skip
-    """The gradients of n and of the weights, with what queries, keys or values add to them."""
-    of_projected = tl.load(from_projected + which * WIDTH, inside, 0.0)
-    from_weight, real = _head_weight(qkv_at, which, 0, channel, column, WIDTH, 1)
-    of_weight = tl.dot(tl.trans(of_projected), n, of_weight, input_precision=P)
-    return tl.dot(of_projected, tl.load(from_weight, real, 0.0), of_n, input_precision=P), of_weight
+def _cells(block, model, rows, column, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """Which rows of all models a block has, where their numbers are, and which of them are real."""
+    row = block * ROWS + tl.arange(0, ROWS)
+    place = model * rows + row
+    return place, place[:, None] * WIDTH + column[None, :], (row < rows)[:, None] & (column < WIDTH)[None, :]

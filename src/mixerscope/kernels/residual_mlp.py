@@ -2,8 +2,8 @@
 """x + mlp(norm(x)) as Triton kernels: the counterparts of the two operators in `model/residual_mlp.py`.
 
 A program holds some rows of one model and goes through the hidden units in chunks, so that nothing of them is written
-out; the backward pass makes them again. There a program that has several blocks of rows goes through all of them for
-each chunk, and adds up the gradients of that chunk's weights where it computes them.
+out; the backward pass makes them again. There a program has one chunk, and goes through some blocks of rows: the five
+products of a chunk wait for each other, and programs beside it fill the time.
 """
 
 # pyright: reportArgumentType=false, reportOperatorIssue=false, reportIndexIssue=false, reportMissingImports=false
@@ -12,21 +12,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mixerscope.kernels.layout import PROCESSORS, whole_rows
-from mixerscope.kernels.residual import (
-    norm_backward,
-    normed,
-    padded,
-    precision,
-    summed,
-    weight_strides,
-)
+from mixerscope.kernels.layout import whole_rows
+from mixerscope.kernels.residual import blocks_of_rows, finished, normed, padded, precision, weight_strides
 
 MOST_ROWS, MOST_ROWS_IF_EXACT = 64, 32
-"""Of a block. Exact products hold their factors in several parts, which would not fit into registers."""
+"""Of a block forward. Exact products hold their factors in several parts, which would not fit into registers."""
+BACKWARD_ROWS = 32
+"""Of a block backward: with more, two programs would not fit beside each other."""
 CHUNK = 64
 """Hidden units at a time."""
-WARPS = 8
+WARPS, BACKWARD_WARPS, BACKWARD_WARPS_IF_EXACT = 8, 4, 8
+STAGES = 1
+"""Of the loop over chunks: whether the next one's weights are read ahead."""
 
 
 def forward(x: Tensor, *arguments: Tensor | float) -> Tensor:
@@ -45,18 +42,16 @@ def backward(grad: Tensor, x: Tensor, *arguments: Tensor | float) -> tuple[Tenso
     """The gradients of x and of the six weights."""
     *weights, epsilon, exact = arguments
     grad, x, weights = grad.contiguous(), x.contiguous(), [whole_rows(weight) for weight in weights]
-    models, rows, _ = x.shape
+    models, rows, width = x.shape
     sizes = _sizes(x, weights, epsilon, exact)
-    all_blocks = triton.cdiv(rows, sizes["ROWS"])
-    blocks = triton.cdiv(all_blocks, max(1, PROCESSORS // models))
-    count = triton.cdiv(all_blocks, blocks)
-    numbers = sum(weight[0].numel() for weight in weights)
-    of_x, parts = x.new_empty(x.shape), x.new_empty(models, count, numbers)
+    sizes["num_warps"] = BACKWARD_WARPS_IF_EXACT if exact else BACKWARD_WARPS
+    splits = triton.cdiv(sizes["HIDDEN"], sizes["CHUNK"])
+    sizes["ROWS"], sizes["BLOCKS"], count = blocks_of_rows(rows, BACKWARD_ROWS, splits * models)
+    length = sum(weight[0].numel() for weight in weights) + (splits - 1) * 2 * width
+    of_n, parts = x.new_empty(splits, *x.shape), x.new_empty(models, count, length)
     strides, _ = weight_strides(weights)
-    _mlp_backward[(count, models)](
-        grad, x, *weights[:5], of_x, parts, rows, numbers, *strides[:5], **sizes, BLOCKS=blocks
-    )
-    return of_x, *summed(parts, weights)
+    _mlp_backward[(count, splits, models)](grad, x, *weights[:5], of_n, parts, rows, length, *strides[:5], **sizes)
+    return finished(parts, of_n, grad, x, weights, epsilon)
 
 
 def _sizes(x: Tensor, weights: list[Tensor], epsilon: float, exact: bool) -> dict:
@@ -66,7 +61,7 @@ def _sizes(x: Tensor, weights: list[Tensor], epsilon: float, exact: bool) -> dic
     return {
         "STEP": weight_strides(weights)[1], "WIDTH": width, "HIDDEN": hidden, "PADDED": padded(width),
         "ROWS": padded(min(rows, most)), "CHUNK": min(CHUNK, padded(hidden)), "EPSILON": epsilon,
-        "PRECISION": precision(exact), "num_warps": WARPS, "num_stages": 1,
+        "PRECISION": precision(exact), "num_warps": WARPS, "num_stages": STAGES,
     }  # fmt: skip
 
 
@@ -132,77 +127,43 @@ def _mlp_forward(
 
 
 @triton.jit
-def _chunk_backward(n, grad, up, up_bias, down, PRECISION: tl.constexpr):
-    """What some hidden units contribute to the gradient of n, and the gradients of their own weights."""
-    active, slope = _gelu(tl.dot(n, tl.trans(up), input_precision=PRECISION) + up_bias[None, :])
-    of_down = tl.dot(tl.trans(grad), active, input_precision=PRECISION)
-    of_units = tl.dot(grad, down, input_precision=PRECISION) * slope
-    of_up = tl.dot(tl.trans(of_units), n, input_precision=PRECISION)
-    return tl.dot(of_units, up, input_precision=PRECISION), of_up, tl.sum(of_units, 0), of_down
-
-
-@triton.jit
 def _mlp_backward(
-    grad_at, x_at, gain_at, shift_at, up_at, up_bias_at, down_at, of_x_at, parts_at, rows, numbers,
+    grad_at, x_at, gain_at, shift_at, up_at, up_bias_at, down_at, of_n_at, parts_at, rows, length,
     stride_gain, stride_shift, stride_up, stride_up_bias, stride_down,
     STEP: tl.constexpr, WIDTH: tl.constexpr, HIDDEN: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
     CHUNK: tl.constexpr, EPSILON: tl.constexpr, PRECISION: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    part, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    column = tl.arange(0, PADDED)
+    part, split, model = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    column, unit = tl.arange(0, PADDED), split * CHUNK + tl.arange(0, CHUNK)
     real_column = column < WIDTH
     gain = tl.load(gain_at + model * stride_gain * STEP + column, real_column, 0.0)
     shift = tl.load(shift_at + model * stride_shift * STEP + column, real_column, 0.0)
     up_at, up_bias_at = up_at + model * stride_up * STEP, up_bias_at + model * stride_up_bias * STEP
-    down_at = down_at + model * stride_down * STEP
-    out_at = parts_at + (model * tl.num_programs(0) + part) * numbers
+    up, up_bias, down = _chunk(up_at, up_bias_at, down_at + model * stride_down * STEP, unit, column, WIDTH, HIDDEN)
     of_gain, of_shift = tl.zeros((PADDED,), tl.float32), tl.zeros((PADDED,), tl.float32)
-    of_down_bias = tl.zeros((PADDED,), tl.float32)
-    if BLOCKS > 1:
-        # What chunks give to the gradient of n is added up where the gradient of x will be.
-        for start in range(0, HIDDEN, CHUNK):
-            unit = start + tl.arange(0, CHUNK)
-            up, up_bias, down = _chunk(up_at, up_bias_at, down_at, unit, column, WIDTH, HIDDEN)
-            of_up, of_down = tl.zeros((CHUNK, PADDED), tl.float32), tl.zeros((PADDED, CHUNK), tl.float32)
-            of_up_bias = tl.zeros((CHUNK,), tl.float32)
-            for block in range(BLOCKS):
-                row = (part * BLOCKS + block) * ROWS + tl.arange(0, ROWS)
-                from_grad, inside = _rows_of(grad_at, model, row, rows, column, WIDTH)
-                from_x, inside = _rows_of(x_at, model, row, rows, column, WIDTH)
-                unit_row = normed(tl.load(from_x, inside, 0.0), real_column, WIDTH, EPSILON)[0]
-                n = unit_row * gain[None, :] + shift[None, :]
-                grad = tl.load(from_grad, inside, 0.0)
-                of_n, more_up, more_up_bias, more_down = _chunk_backward(n, grad, up, up_bias, down, PRECISION)
-                of_up += more_up
-                of_up_bias += more_up_bias
-                of_down += more_down
-                to_x, inside = _rows_of(of_x_at, model, row, rows, column, WIDTH)
-                tl.debug_barrier()
-                tl.store(to_x, of_n + tl.load(to_x, inside & (start > 0), 0.0), inside)
-            _store_chunk(out_at + 2 * WIDTH, of_up, of_up_bias, of_down, unit, column, WIDTH, HIDDEN)
-        tl.debug_barrier()
+    of_up_bias, of_down_bias = tl.zeros((CHUNK,), tl.float32), tl.zeros((PADDED,), tl.float32)
+    of_up, of_down = tl.zeros((CHUNK, PADDED), tl.float32), tl.zeros((PADDED, CHUNK), tl.float32)
     for block in range(BLOCKS):
         row = (part * BLOCKS + block) * ROWS + tl.arange(0, ROWS)
         from_grad, inside = _rows_of(grad_at, model, row, rows, column, WIDTH)
         from_x, inside = _rows_of(x_at, model, row, rows, column, WIDTH)
-        to_x, inside = _rows_of(of_x_at, model, row, rows, column, WIDTH)
-        unit_row, scale = normed(tl.load(from_x, inside, 0.0), real_column, WIDTH, EPSILON)
         grad = tl.load(from_grad, inside, 0.0)
-        if BLOCKS > 1:
-            of_n = tl.load(to_x, inside, 0.0)
-        else:
-            n = unit_row * gain[None, :] + shift[None, :]
-            of_n = tl.zeros((ROWS, PADDED), tl.float32)
-            for start in range(0, HIDDEN, CHUNK):
-                unit = start + tl.arange(0, CHUNK)
-                up, up_bias, down = _chunk(up_at, up_bias_at, down_at, unit, column, WIDTH, HIDDEN)
-                more, of_up, of_up_bias, of_down = _chunk_backward(n, grad, up, up_bias, down, PRECISION)
-                of_n += more
-                _store_chunk(out_at + 2 * WIDTH, of_up, of_up_bias, of_down, unit, column, WIDTH, HIDDEN)
+        unit_row = normed(tl.load(from_x, inside, 0.0), real_column, WIDTH, EPSILON)[0]
+        n = unit_row * gain[None, :] + shift[None, :]
+        active, slope = _gelu(tl.dot(n, tl.trans(up), input_precision=PRECISION) + up_bias[None, :])
+        of_down = tl.dot(tl.trans(grad), active, of_down, input_precision=PRECISION)
+        of_units = tl.dot(grad, down, input_precision=PRECISION) * slope
+        of_up = tl.dot(tl.trans(of_units), n, of_up, input_precision=PRECISION)
+        of_n = tl.dot(of_units, up, input_precision=PRECISION)
+        of_up_bias += tl.sum(of_units, 0)
         of_gain += tl.sum(of_n * unit_row, 0)
         of_shift += tl.sum(of_n, 0)
         of_down_bias += tl.sum(grad, 0)
-        tl.store(to_x, grad + norm_backward(of_n * gain[None, :], unit_row, scale, WIDTH), inside)
-    tl.store(out_at + column, of_gain, real_column)
-    tl.store(out_at + WIDTH + column, of_shift, real_column)
-    tl.store(out_at + numbers - WIDTH + column, of_down_bias, real_column)
+        to_n, inside = _rows_of(of_n_at, split * tl.num_programs(2) + model, row, rows, column, WIDTH)
+        tl.store(to_n, of_n, inside)
+    out_at = parts_at + (model * tl.num_programs(0) + part) * length
+    tl.store(out_at + split * 2 * WIDTH + column, of_gain, real_column)
+    tl.store(out_at + (split * 2 + 1) * WIDTH + column, of_shift, real_column)
+    if split == 0:
+        tl.store(out_at + length - WIDTH + column, of_down_bias, real_column)
+    _store_chunk(out_at + tl.num_programs(1) * 2 * WIDTH, of_up, of_up_bias, of_down, unit, column, WIDTH, HIDDEN)

@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mixerscope.kernels.sums import summed
+
 CHANNELS = 32
 """Of a program: few, so that there are programs enough to hide each other's waiting."""
 CELLS_PER_WARP = 512
@@ -49,14 +51,15 @@ def backward(
     blocks = _grid(u)[1]
     grad_u, grad_dt = torch.empty_like(u), torch.empty_like(dt)
     of_a = u.new_empty(models, documents, channels, states, dtype=torch.float32)
-    of_b, of_c = (u.new_empty(blocks, models, documents, length, states, dtype=torch.float32) for _ in "bc")
+    of_b, of_c = (u.new_empty(1, blocks, models, documents, length, states, dtype=torch.float32) for _ in "bc")
     _scan_backward[_grid(u)](
         grad, u, dt, a, b, c, kept, grad_u, grad_dt, of_a, of_b, of_c,
         documents, models * documents, channels,
         LENGTH=length, STRIDE=stride, SIGNED=signed, STATES=states,
         CHANNELS=CHANNELS, PADDED=_padded(states), num_warps=_warps(states),
     )  # fmt: skip
-    return grad_u, grad_dt, of_a.sum(1).to(a.dtype), of_b.sum(0).to(b.dtype), of_c.sum(0).to(c.dtype)
+    grad_a, grad_b, grad_c = summed((of_a, of_b, of_c), u.dtype)
+    return grad_u, grad_dt, grad_a.to(a.dtype), grad_b.view(b.shape).to(b.dtype), grad_c.view(c.shape).to(c.dtype)
 
 
 def _grid(u: Tensor) -> tuple[int, int]:

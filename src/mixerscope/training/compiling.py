@@ -54,20 +54,22 @@ def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 class BetterProducts(CustomGraphPass):
     """What becomes of products of matrices that are gradients of weights.
 
-    Each is the transpose of a product, which would have to be copied to lie in a row with the others, a launch per
-    weight: it becomes the product of the transposes, in the other order, which need no copy. And where a product has
-    few numbers but long sums, over all tokens of a batch, a few processors would be busy for long while the others
-    wait: it is computed in several parts, which are added up afterwards.
+    Each is the transpose of a product, which would have to be copied for the update, a launch per weight: it becomes
+    the product of the transposes, in the other order, which need no copy. And where a product has few numbers but long
+    sums, over all tokens of a batch, a few processors would be busy for long while the others wait: it is computed in
+    several parts, which are added up afterwards.
     """
 
     def __call__(self, graph: fx.Graph) -> None:
         output = graph.output_node()
-        for index, node in enumerate(pytree.arg_tree_leaves(*output.args)):
-            if _is_transpose_of_product(node):
-                self._turn(graph, node)
-                # The compiler would have it lie in memory as it did before.
-                as_before = output.meta.get("user_visible_output_idxs", [])
-                output.meta["user_visible_output_idxs"] = [other for other in as_before if other != index]
+        # A weight's gradient may be a piece of one of several weights that were multiplied with as one.
+        wholes = [node.args[0] if _is_piece(node) else node for node in pytree.arg_tree_leaves(*output.args)]
+        found = [isinstance(node, fx.Node) and _is_transpose_of_product(node) for node in wholes]
+        for node in dict.fromkeys(node for node, turn in zip(wholes, found, strict=True) if turn):
+            self._turn(graph, node)
+        # The compiler would have these lie in memory as they did before.
+        as_before = output.meta.get("user_visible_output_idxs", [])
+        output.meta["user_visible_output_idxs"] = [index for index in as_before if not found[index]]
         for node in graph.find_nodes(op="call_function", target=aten.bmm.default):
             left, right = (argument.meta["val"] for argument in node.args)
             parts = number_of_parts(left.shape, right.shape)
@@ -90,6 +92,8 @@ class BetterProducts(CustomGraphPass):
             new.meta["val"] = old.meta["val"].permute(TRANSPOSED)
         turned.meta["val"] = node.meta["val"].contiguous()
         node.replace_all_uses_with(turned)
+        for piece in filter(_is_piece, turned.users):
+            piece.meta["val"] = aten.slice.Tensor(turned.meta["val"], *piece.args[1:])
         graph.erase_node(node)
         graph.erase_node(product)
 
@@ -112,15 +116,25 @@ class BetterProducts(CustomGraphPass):
         graph.erase_node(node)
 
 
-def _is_transpose_of_product(node: object) -> bool:
+def _is_piece(node: object) -> bool:
     """One that nobody else in the graph asks for."""
-    if not isinstance(node, fx.Node) or node.target is not aten.permute.default or node.args[1] != TRANSPOSED:
+    return isinstance(node, fx.Node) and node.target is aten.slice.Tensor and _is_result(node)
+
+
+def _is_result(node: fx.Node) -> bool:
+    return all(user.op == "output" for user in node.users)
+
+
+def _is_transpose_of_product(node: fx.Node) -> bool:
+    """One that nobody else in the graph asks for, but for pieces of it."""
+    if node.target is not aten.permute.default or node.args[1] != TRANSPOSED:
         return False
     product = node.args[0]
     return (
         isinstance(product, fx.Node)
         and product.target is aten.bmm.default
-        and len(product.users) == len(node.users) == 1
+        and len(product.users) == 1
+        and all(user.op == "output" or _is_piece(user) for user in node.users)
     )
 
 

@@ -13,7 +13,7 @@ from mixerscope.spec import RunSpec
 from mixerscope.training.objective import cross_entropy
 
 COPIES = 6
-"""Of a model's parameters: themselves, two moments, gradients, gradients in a row, and what an update needs."""
+"""Of a model's parameters: themselves, two moments, gradients, and what an update needs: most where it is plain."""
 BACKWARD = 2.0
 """What a step holds at its worst, over what its forward pass keeps for the backward one."""
 SHARE = 0.85

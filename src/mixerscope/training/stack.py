@@ -23,16 +23,13 @@ from mixerscope.training.batches import Batches
 from mixerscope.training.memory import BUILDING
 from mixerscope.training.objective import Answer, Objective
 from mixerscope.training.schedule import rate_factor
-from mixerscope.training.update import BETA1, BETA2, adamw, add_rows
+from mixerscope.training.update import BETA1, BETA2, LARGE, adamw, add_rows, look_up
 
 TABLE = "model.token_embedding.weight"
 WARM_UPS = 2
 """Before a capture, in which libraries allocate what a graph may not."""
 UNROLLED = 8
 """Steps in one graph where they can be: a host that is busy with other cohorts then has to launch less often."""
-OWN_LAUNCH = 2**20
-"""Numbers in a parameter of all members, from which on its update is a launch of its own: laying its gradient in a row
-with the others would take longer."""
 ALIGNED = 4
 """Rows of parameters start at multiples of 16 bytes, which fast kernels ask for."""
 
@@ -89,16 +86,14 @@ class Stack:
         stacked, buffers = stack_module_state([_Loss(model.to(device), objective) for model in models])
         self.buffers: dict[str, Tensor] = {name: b.detach() for name, b in buffers.items()}
         # All parameters of a member lie in one row, so that an update is a few operations and not a few per tensor:
-        # those worth a launch of their own first, then the rest; what would put others off their alignment, last.
+        # large ones first, then the rest; what would put others off their alignment, last.
         sizes = {name: p[0].numel() for name, p in stacked.items()}
-        alone = {name for name, size in sizes.items() if name == TABLE or size * len(models) >= OWN_LAUNCH}
-        names = sorted(sizes, key=lambda name: (name != TABLE, name not in alone, sizes[name] % ALIGNED != 0))
-        self.alone = len(alone)
+        large = {name for name, size in sizes.items() if size * len(models) >= LARGE}
+        names = sorted(sizes, key=lambda name: (name != TABLE, name not in large, sizes[name] % ALIGNED != 0))
         self.shapes = {name: stacked[name].shape[1:] for name in names}
         rows = [stacked[name].detach().flatten(1) for name in names]
         self.unused = -sum(row.shape[1] for row in rows) % ALIGNED
-        self.padding = rows[0].new_zeros(len(models), self.unused)
-        rows.append(self.padding)
+        rows.append(rows[0].new_zeros(len(models), self.unused))
         self.flat = torch.cat(rows, 1)  # [k, p]
         self.params = self._views()
         self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
@@ -181,7 +176,6 @@ class Stack:
         self.params = self._views()
         self.buffers = {name: b[slots] for name, b in self.buffers.items()}
         self.rates, self.decays, self.loss_sum = self.rates[slots], self.decays[slots], self.loss_sum[slots]
-        self.padding = self.padding[slots]
         self._graphs = {}
 
     def state(self) -> dict[str, Tensor]:
@@ -256,7 +250,7 @@ class Stack:
         for part, share in zip(parts, self.batches.shares, strict=True):
             # The rows are looked up outside of what is differentiated: their gradient then stays small, and joins the
             # table's, which the head makes, without another pass over the whole vocabulary.
-            rows = self.params[TABLE].detach()[:, part.tokens].requires_grad_()
+            rows = look_up(self.params[TABLE].detach(), part.tokens).requires_grad_()
             losses = self._losses(self.params, self.buffers, rows, part.read, part.targets, part.more)
             by = torch.full_like(losses, share)
             of_rows, *others = torch.autograd.grad(losses, [rows, *self.params.values()], by)
@@ -271,13 +265,8 @@ class Stack:
             in_table = in_table.contiguous()
             for part, of_rows in zip(parts, in_rows, strict=True):
                 add_rows(in_table, part.tokens.flatten(), of_rows.flatten(1, 2), part.order)
-            flat = [grad.flatten(1) for grad in (in_table, *rest)]
-            start = 0
-            for grad in (*flat[: self.alone], torch.cat([*flat[self.alone :], self.padding], 1)):
-                columns = slice(start, start + grad.shape[1])
-                weights, first, second = (tensor[:, columns] for tensor in (self.flat, self.first, self.second))
-                adamw(weights, first, second, grad, self.rates, self.decays, factors)
-                start = columns.stop
+            grads = [in_table, *rest]
+            adamw(self.flat, self.first, self.second, grads, self.rates, self.decays, factors)
         return total
 
     def _graph(self, lengths: Lengths, steps: int) -> torch.cuda.CUDAGraph:

@@ -1,0 +1,167 @@
+"""Kernels of a training step with other sizes, on a GPU: microseconds of each, alone in a CUDA graph.
+
+`python -m benchmarks.kernel_sizes mlp --set BACKWARD_ROWS=16,32,64 BACKWARD_WARPS=4,8` tries all six combinations. What
+can be set are the numbers at the top of a kernel's file. Sizes that need more than a processor has are reported so.
+"""
+
+import argparse
+import itertools
+import json
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.kernels import microseconds
+from benchmarks.training_specs import published_spec
+from mixerscope.kernels import (
+    direct_conv,
+    head,
+    residual,
+    residual_attention,
+    residual_mlp,
+    selective_scan,
+    sums,
+    update,
+)
+from mixerscope.model import build_model
+
+DOCUMENTS, LENGTH = 32, 35
+EPSILON = 1e-5
+
+Calls = dict[str, Callable[[], object]]
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(*shape, device="cuda")
+
+
+def mlp(models: int, width: int) -> Calls:
+    """The first block's, of all positions, and the last one's, of those that are read."""
+    shapes = ((width,), (width,), (4 * width, width), (4 * width,), (width, 4 * width), (width,))
+    weights = [numbers(models, *shape) / shape[-1] ** 0.5 for shape in shapes]
+    calls: Calls = {}
+    for rows in (DOCUMENTS * LENGTH, DOCUMENTS):
+        x, grad = numbers(models, rows, width), numbers(models, rows, width)
+        calls[f"forward {rows}"] = lambda x=x: residual_mlp.forward(x, *weights, EPSILON, False)
+        calls[f"backward {rows}"] = lambda x=x, grad=grad: residual_mlp.backward(grad, x, *weights, EPSILON, False)
+    return calls
+
+
+def attention(models: int, width: int) -> Calls:
+    shapes = ((width,), (width,), (3 * width, width), (width, width), (width,))
+    weights = [numbers(models, *shape) / shape[-1] ** 0.5 for shape in shapes]
+    x, grad = (numbers(models, DOCUMENTS, LENGTH, width) for _ in "xg")
+    settings = (1, False, EPSILON, False)
+    kept = residual_attention.forward(x, *weights, *settings)[1]
+    return {
+        "forward": lambda: residual_attention.forward(x, *weights, *settings),
+        "backward": lambda: residual_attention.backward(grad, x, *weights, kept, *settings),
+    }
+
+
+def an_update(models: int, width: int) -> Calls:
+    """Of all parameters of attention and of H3, and the rows of a batch out of the table and into its gradient."""
+    calls: Calls = {}
+    rates, decays, factors = (torch.full((size,), 1e-3, device="cuda") for size in (models, models, 3))
+    for name in ("attention", "h3"):
+        spec = published_spec(name, width, "tf32", "recall")
+        shapes = [p.shape for p in build_model(spec.model, spec.task.vocab_size, 0).parameters()]
+        grads = [numbers(models, *shape) for shape in shapes]
+        columns = sum(shape.numel() for shape in shapes)
+        w, m, v = (torch.zeros(models, columns + -columns % 4, device="cuda") for _ in range(3))
+        calls[name] = lambda w=w, m=m, v=v, grads=grads: update.adamw(
+            w, m, v, rates, decays, factors, 0.9, 0.999, 1e-8, *grads
+        )
+    table = numbers(models, 8196, width)
+    tokens = torch.randint(8196, (DOCUMENTS, LENGTH), device="cuda")
+    order = tokens.flatten().argsort(stable=True).to(torch.int32)
+    rows = numbers(models, DOCUMENTS * LENGTH, width)
+    calls["look up"] = lambda: update.look_up(table, tokens)
+    calls["add rows"] = lambda: update.add_rows(table, tokens.flatten(), rows, order)
+    return calls
+
+
+def the_head(models: int, width: int) -> Calls:
+    x, table = numbers(models, DOCUMENTS, width), numbers(models, 8196, width)
+    targets = torch.randint(8196, (models, DOCUMENTS), device="cuda")
+    grad, total = numbers(models), head.forward(x, table, targets, -100, False)[1]
+    return {
+        "forward": lambda: head.forward(x, table, targets, -100, False),
+        "backward": lambda: head.backward(grad, x, table, targets, total, -100, False),
+    }
+
+
+def convolutions(models: int, width: int) -> Calls:
+    """Of H3, over keys and over products of keys and values, and DeltaNet's short one."""
+    calls: Calls = {}
+    for channels, copies, lags in ((width, 1, LENGTH), (width // 2, 4, LENGTH), (3 * width, 1, 4)):
+        x, kernel = numbers(models, DOCUMENTS, LENGTH, channels, copies), numbers(models, channels, lags)
+        name = f"{channels} x {copies}, {lags} lags"
+        calls[f"forward {name}"] = lambda x=x, kernel=kernel: direct_conv.forward(x, kernel)
+        calls[f"backward {name}"] = lambda x=x, kernel=kernel: direct_conv.backward(x, x, kernel)
+    return calls
+
+
+def scan(models: int, width: int) -> Calls:
+    u, dt, grad = (numbers(models, DOCUMENTS, LENGTH, 2 * width) for _ in range(3))
+    b, c = (numbers(models, DOCUMENTS, LENGTH, 16) for _ in "bc")
+    tensors = (u, dt.sigmoid(), -numbers(models, 2 * width, 16).exp(), b, c)
+    kept = selective_scan.forward(*tensors, 4, True, False)[1]
+    return {
+        "forward": lambda: selective_scan.forward(*tensors, 4, True, False),
+        "backward": lambda: selective_scan.backward(grad, *tensors, kept, 4, False),
+    }
+
+
+KINDS: dict[str, tuple[Callable[[int, int], Calls], tuple[ModuleType, ...]]] = {
+    "mlp": (mlp, (residual_mlp, residual)),
+    "attention": (attention, (residual_attention, residual)),
+    "update": (an_update, (update,)),
+    "head": (the_head, (head, sums)),
+    "convolutions": (convolutions, (direct_conv,)),
+    "scan": (scan, (selective_scan, sums)),
+}
+
+
+def combinations(settings: list[str]) -> list[dict[str, int]]:
+    """All of them, for settings as NAME=1,2,3."""
+    given = {name: [int(value) for value in values.split(",")] for name, values in (s.split("=") for s in settings)}
+    return [dict(zip(given, values, strict=True)) for values in itertools.product(*given.values())]
+
+
+def use(modules: tuple[ModuleType, ...], sizes: dict[str, int]) -> None:
+    for name, value in sizes.items():
+        owners = [module for module in modules if hasattr(module, name)]
+        assert owners, f"{name} is no number of {' or '.join(module.__name__ for module in modules)}"
+        for module in owners:
+            setattr(module, name, value)
+
+
+def timed(call: Callable[[], object]) -> float | str:
+    try:
+        return round(microseconds(call), 2)
+    except Exception as error:  # noqa: BLE001 - whatever a compiler may raise, the other sizes are worth knowing
+        return f"{type(error).__name__}: {error}".splitlines()[0][:80]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kinds", nargs="+", choices=(*KINDS, "all"))
+    parser.add_argument("--set", dest="settings", nargs="+", default=[], metavar="NAME=1,2,3")
+    parser.add_argument("--models", type=int, default=7)
+    parser.add_argument("--width", type=int, default=64)
+    asked = parser.parse_args()
+    torch.set_float32_matmul_precision("high")
+    for kind in KINDS if "all" in asked.kinds else asked.kinds:
+        make, modules = KINDS[kind]
+        for sizes in combinations(asked.settings):
+            use(modules, sizes)
+            found: dict[str, Any] = {name: timed(call) for name, call in make(asked.models, asked.width).items()}
+            print(json.dumps({"kind": kind, **sizes, "us": found}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
