@@ -1,7 +1,9 @@
 """Running a plan: one process, a thread and a CUDA stream per cohort in flight, the slowest cohorts first."""
 
+import faulthandler
 import os
 import queue
+import sys
 import threading
 import time
 from collections import Counter
@@ -54,6 +56,7 @@ def execute(
     """
     if stop_after is not None and not stop_after > 0:
         raise UserError(f"stop_after = {stop_after:g} should be a positive number of seconds")
+    _say_where_it_crashes(machine)
     deadline = None if stop_after is None else time.monotonic() + stop_after
     if plan.jobs:
         make_folder(root)
@@ -66,6 +69,13 @@ def execute(
         for _, jobs in groupby(plan.jobs, key=lambda job: job.precision):
             executor.run(list(jobs))
     return executor.outcome
+
+
+def _say_where_it_crashes(machine: Machine) -> None:
+    """A fault below Python ends a process without a word, and on a GPU lent for minutes nobody can try again."""
+    if machine.device == "cuda" and not faulthandler.is_enabled():
+        with suppress(ValueError, OSError):  # a stream that is no file, as in a notebook
+            faulthandler.enable(sys.stderr)
 
 
 class _Executor:
