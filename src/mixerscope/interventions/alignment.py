@@ -157,8 +157,8 @@ def _targets(pairs: Pairs, position: int) -> Tensor:
 
 def _orthonormal(turn: Tensor, alive: Tensor) -> Tensor:
     """[k, p, r] with the span of columns [p, r] or [k, p, r], by the Cholesky factor of their products: on a GPU that
-    is a few launches for all models, where Householder reflections are many for each, and most of what learning took.
-    A model that went astray gets numbers that are none, and stops no other."""
+    is a few launches for all models, where Householder reflections are some for each. A model that went astray gets
+    numbers that are none, and stops no other."""
     columns = turn * alive
     factor, _ = torch.linalg.cholesky_ex(columns.mT @ columns)
     return torch.linalg.solve_triangular(factor, columns.mT, upper=False).mT
