@@ -213,6 +213,25 @@ def test_a_name_that_is_about_two_slots_is_not_given_for_one(build):
     assert "the value was not corrupted" in found.reason
 
 
+def test_documents_that_the_proof_does_not_count_take_no_route():
+    """Two answers may tie, and runs in other batches then differ in which is said."""
+    table, proof = put_to_the_proof(induction_transformer(TASK, 0))
+    routes = [replace(one, gap=one.gap & (torch.arange(len(one.gap)) >= 16)) for one in proof.routes]
+    found = judge(table, proof=replace(proof, routes=tuple(routes)))["key"]
+    assert found.mechanism == "undetermined"
+    assert found.found["neither"] == 16 / DOCUMENTS
+
+
+def test_answers_that_stay_more_often_than_luck_leaves_them_are_no_luck():
+    table, proof = put_to_the_proof(induction_transformer(TASK, 0))
+    few, many = (torch.arange(DOCUMENTS) < DOCUMENTS * share for share in (0.25, 0.5))
+    said: list[str] = []
+    for stays in (few, many):
+        unmoved = [replace(one, stays=stays, moved=torch.ones_like(one.moved)) for one in proof.unmoved]
+        said.append(judge(table, proof=replace(proof, unmoved=tuple(unmoved)))["key"].mechanism)
+    assert said == ["induction", "undetermined"], "guessing leaves a quarter"
+
+
 def test_more_documents_make_a_mixture_clearer():
     for documents in (DOCUMENTS, 4 * DOCUMENTS):
         found = verdict(measured(two_routes(TASK, 0), documents), two_routes(TASK, 0))

@@ -160,7 +160,7 @@ class _Case(Questions):
     def _taken_by_proof(self, paths: Sequence[Path]) -> tuple[list[Path | None], Counts]:
         """The path that each document takes: it alone is sufficient and necessary."""
         tried = tested(self.proof, self.slot, paths)
-        return self._taken(tried), lambda path: passed_by(tried[path], self.rules.carries)
+        return self._taken(self.documents, tried), lambda path: passed_by(tried[path], self.rules.carries)
 
     @cached_property
     def _other_paths(self) -> dict[str, tuple[SlotDocuments, list[Path | None]]]:
@@ -170,10 +170,15 @@ class _Case(Questions):
         """Of another slot: the path of each document, by the proof where it was taken."""
         documents = slot_documents(self.table, slot, self.rules)
         tried = tested(self.proof, slot, candidate_paths(documents, MOST_ROUTES, LEAST_COMMON))
-        return documents, self._taken(tried) if tried else documents.paths()
+        return documents, self._taken(documents, tried) if tried else documents.paths()
 
-    def _taken(self, tried: dict[Path, TestedRoute]) -> list[Path | None]:
-        return taken_by(tried, self.rules.carries, self.table, self.proof.unasked if self.proof else ())
+    def _taken(self, documents: SlotDocuments, tried: dict[Path, TestedRoute]) -> list[Path | None]:
+        """Of the documents that count. Where two answers tie, the grid and the proof, which run the model in batches of
+        their own, may not agree on which do; what the proof does not count takes no route."""
+        paths = taken_by(tried, self.rules.carries, self.table, self.proof.unasked if self.proof else ())
+        gap = next(iter(tried.values())).gap
+        by_document = dict(zip(gap.nonzero()[:, 0].tolist(), paths, strict=True))
+        return [by_document.get(document) for document in documents.counts.nonzero()[:, 0].tolist()]
 
     def _taken_by_stations(self, paths: Sequence[Path]) -> tuple[list[Path | None], Counts]:
         """The same as far as single stations show it."""
@@ -189,9 +194,16 @@ class _Case(Questions):
         return taken, counts
 
     def _unmoved(self) -> int:
-        """Documents that are answered rightly whatever stands at the slot."""
+        """Documents that are answered rightly whatever stands at the slot: those in which it has no say; or, if these
+        are more, right answers that stay more often than luck leaves them, which is right no oftener than guessing."""
         known = [one for one in (self.proof.unmoved if self.proof else ()) if one.slot == self.slot]
-        return sum(int(one.whatever(self.rules.reads).sum()) for one in known)
+        return sum(max(int(one.whatever(self.rules.reads).sum()), self._beyond_luck(one.stays)) for one in known)
+
+    def _beyond_luck(self, stays: Tensor) -> int:
+        answers, guessing = stays[self.documents.right], self.facts.guessing
+        if guessing is None or not len(answers) or proportion_estimate(answers).low <= guessing:
+            return 0
+        return int(answers.sum()) - round(guessing * len(answers))
 
     def _fractions(self, taken: Sequence[Path | None], unmoved: int) -> dict[str, float]:
         counted: Counter[str] = Counter()
@@ -311,6 +323,9 @@ class _Case(Questions):
         for slot, (documents, paths) in self._other_paths.items():
             ways = [(arrival((slot, *p, self.facts.read[0])), self._collapsed(slot, p)) if p else None for p in paths]
             holds[documents.counts] &= torch.tensor([way == (block, beside.get(slot)) for way in ways])
+            for one in self.proof.unmoved if self.proof else ():
+                if one.slot == slot:  # answered by heart, wherever the rest goes
+                    holds &= ~one.whatever(self.rules.reads)
         seen = [torch.cat([holds[counts], torch.zeros(self._unmoved(), dtype=torch.bool)])]
         for each in self.proof.unasked[:-1] if self.proof else ():  # behind the last block nothing is left to pick
             asked, kept = counts & each.gap, each.keeps_out(self.rules.carries)

@@ -41,8 +41,8 @@ class Rules(Spec):
     """Share of the documents of another size, where the model solves those, that must take the same route."""
     reads: float = Field(default=0.2, gt=0, lt=1)
     """A model that answers, but loses fewer of its answers than this when the token at a slot is changed, does not use
-    that token; nor does it in a document where the answer stays, and all that is said moves by less than this part of
-    what it moves by where the answer goes. A key that is at one of two places has half a say."""
+    that token; nor does it in a document where the answer stays, and moves by less than this part of what it moves by
+    where it goes. A key that is at one of two places has half a say."""
     min_documents: PositiveInt = 16
     """Fewer documents than this are no evidence: intervals over a handful of them mean little."""
     min_gap: float = Field(default=0.01, ge=0, lt=1)

@@ -65,14 +65,17 @@ class Unasked:
     """[n] how far it brings the answer's logit difference back once the value is asked for."""
     answered: "Tensor"
     """[n] whether the answer is right then."""
+    needed: "Tensor"
+    """[n] whether the answer is lost where that is taken away of what stands there."""
 
     def kept_out(self, halfway: float) -> "Tensor":
-        """[counting] whether the value did not arrive unasked: neither half of the way nor the answer comes back."""
+        """[counting] whether the value did not arrive unasked: neither half of the way nor the answer comes back, and
+        the answer does not go with it."""
         return self.keeps_out(halfway)[self.gap]
 
     def keeps_out(self, halfway: float) -> "Tensor":
         """[n] the same, and that the document counts."""
-        return (self.share <= halfway) & ~self.answered & self.gap
+        return (self.share <= halfway) & ~self.answered & ~self.needed & self.gap
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,11 +86,11 @@ class Unmoved:
     stays: "Tensor"
     """[n] whether the answer is right, and stays so with every other token that was tried there."""
     moved: "Tensor"
-    """[n] how far what is said moves with these tokens, at most, also where another place matches what is asked, so
-    that nothing has to be guessed; 1 is as far as it usually does where the answer goes with them."""
+    """[n] how far the answer moves with these tokens, at most, against what is said where another place matches what is
+    asked, so that nothing has to be guessed; 1 is as far as it usually does where the answer goes with them."""
 
     def whatever(self, least: float) -> "Tensor":
-        """[n] whether the slot has no part in the answer: it stays, and what is said moves less than `least`."""
+        """[n] whether the slot has no part in the answer: it stays, and moves less than `least`."""
         return self.stays & (self.moved < least)
 
 
@@ -172,7 +175,7 @@ class Proof(Frames):
         import safetensors.torch
         from torch import Tensor
 
-        header: dict[str, Any] = {"version": 5}
+        header: dict[str, Any] = {"version": 6}
         tensors: dict[str, Tensor] = {}
         for kind in _KINDS:
             header[kind] = []
@@ -217,6 +220,8 @@ class Proof(Frames):
                     if called == "asked":
                         # They looked whether what a block writes for a question brings its answer back, as it should.
                         own |= {"share": 1 - own["share"], "answered": ~own["answered"]}
+                    if kind == "unasked" and header["version"] < 6:  # nobody looked
+                        own |= {"needed": np.zeros_like(own["gap"])}
                     if kind == "routes":
                         words = {**words, "carriers": tuple(words["carriers"])}
                         if header["version"] < 3:  # nobody looked at the answers, so shares are all there is

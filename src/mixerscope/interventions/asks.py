@@ -73,8 +73,11 @@ def unasked_at(members: Members, pairs: Pairs, batch_documents: int) -> list[lis
     table = torch.cat(parts, -1)
     left_out = table.new_zeros(*table.shape[:-1], len(pairs) - len(here))
     return [
-        [Unasked(slot, block, gap > 0, half(share), answered > 0) for block, (gap, share, answered) in enumerate(own)]
-        for own in torch.cat([table, left_out], -1).transpose(1, 2)  # [k, blocks, 3, n]
+        [
+            Unasked(slot, block, gap > 0, half(share), answered > 0, needed > 0)
+            for block, (gap, share, answered, needed) in enumerate(own)
+        ]
+        for own in torch.cat([table, left_out], -1).transpose(1, 2)  # [k, blocks, 4, n]
     ]
 
 
@@ -134,7 +137,10 @@ def also_elsewhere(task: Task, batch: Batch, slot: str, rng: torch.Generator) ->
     if slot not in task.together[:1] or SWAPPED not in task.counterfactuals:
         return None
     exchanged, at = task.counterfactual(SWAPPED, batch, rng), batch.role(slot)[:, None]
-    return replace(exchanged, tokens=exchanged.tokens.scatter(1, at, batch.tokens.gather(1, at)))
+    asked = batch.tokens.gather(1, at)
+    if torch.equal(exchanged.tokens.gather(1, at), asked):  # values are asked, and stay where they are
+        return None
+    return replace(exchanged, tokens=exchanged.tokens.scatter(1, at, asked))
 
 
 def _said_again(pairs: Pairs) -> list[Elsewhere]:
@@ -155,9 +161,10 @@ def _said_again(pairs: Pairs) -> list[Elsewhere]:
 
 
 def _behind_each(pairs: Pairs, slot: str, sites: Sequence[str], ways: Elsewhere, questions: int) -> Program:
-    """[3, sites, n]: whether the document counts; how far what is said is moved by what stands at the query, behind
-    each block, of the slot while it is not asked for, by the way that moves it furthest; and whether any of them brings
-    the answer back. The first so many ways are other questions."""
+    """[4, sites, n]: whether the document counts; how far what is said is moved by what stands at the query, behind
+    each block, of the slot while it is not asked for, by the way that moves it furthest; whether any of them brings the
+    answer back; and whether the answer is lost without what that way shows. The first so many ways are other
+    questions."""
     clean, changed = pairs.original.tokens, pairs.corrupted[slot]
     corrupted, is_slot = changed.tokens, changed.tokens != clean
     read, answer = pairs.reads.positions[:, :1], pairs.reads.targets[:, 0]
@@ -168,20 +175,26 @@ def _behind_each(pairs: Pairs, slot: str, sites: Sequence[str], ways: Elsewhere,
     def program(model: Model | Adapted) -> Tensor:
         runner = runner_of(model)
         found = runner.run(tokens, read.repeat(2 * several, 1), sites, read.repeat(2 * several, 1)).cache
-        from_clean, base = model(clean, read)[:, 0], runner.run(corrupted, read, sites, read)
-        edited: list[Tensor] = []
+        top, base = (runner.run(each, read, sites, read) for each in (clean, corrupted))
+        from_clean, from_corrupted = top.logits[:, 0], base.logits[:, 0]
+        right, shares, without = list[Tensor](), list[Tensor](), list[Tensor]()
+        way = (from_clean - from_corrupted).abs().amax(-1)
+        gap = answer_correct(from_clean, answer) & ~answer_correct(from_corrupted, answer) & (way > 0)
+        gap = gap & ways.possible[:questions].any(0)
         for site in sites:
             at_read = found[site].unflatten(0, (2, several, documents))[:, :, here, read[:, 0]]  # [2, ways, n, d]
             stands = (at_read[0] - at_read[1]) * ways.possible[..., None]
             written = base.cache[site][here, read[:, 0]] + stands
-            edited.append(runner.read_out(runner.leaves(base, site, at, written.flatten(0, 1)[:, None]))[:, 0])
-        right = answer_correct(torch.cat(edited), answer.repeat(count * several))
-        says, from_corrupted = torch.stack(edited).unflatten(1, (several, documents)), base.logits[:, 0]
-        way = (from_clean - from_corrupted).abs().amax(-1)
-        gap = answer_correct(from_clean, answer) & ~answer_correct(from_corrupted, answer) & (way > 0)
-        gap = gap & ways.possible[:questions].any(0)
-        share = (says - from_corrupted).abs().amax(-1).amax(1) / torch.where(gap, way, torch.ones_like(way))
-        right = right.unflatten(0, (count, several, documents)).any(1)
-        return torch.stack([gap.to(share.dtype).expand(count, -1), share, right.to(share.dtype)])
+            says = runner.read_out(runner.leaves(base, site, at, written.flatten(0, 1)[:, None]))[:, 0]
+            right.append(answer_correct(says, answer.repeat(several)).unflatten(0, (several, documents)).any(0))
+            moved = (says.unflatten(0, (several, documents)) - from_corrupted).abs().amax(-1)
+            furthest = moved.argmax(0)
+            shares.append(moved.amax(0) / torch.where(gap, way, torch.ones_like(way)))
+            written = top.cache[site][here, read[:, 0]] - stands[furthest, here]
+            without.append(runner.read_out(runner.leaves(top, site, read, written[:, None]))[:, 0])
+        share = torch.stack(shares)
+        kept = answer_correct(torch.cat(without), answer.repeat(count)).unflatten(0, (count, documents))
+        told = [gap.expand(count, -1), share, torch.stack(right), ~kept]
+        return torch.stack([each.to(share.dtype) for each in told])
 
     return program

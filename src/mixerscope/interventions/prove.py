@@ -24,7 +24,7 @@ from mixerscope.artifacts.proof import USUAL, Followed, Proof, TestedRoute, Vari
 from mixerscope.artifacts.verdicts import Verdict, Verdicts
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.adapt import Adapted
-from mixerscope.interventions.asks import unasked_at
+from mixerscope.interventions.asks import also_elsewhere, unasked_at
 from mixerscope.interventions.batching import batching, device_of
 from mixerscope.interventions.check_model import demand_boundaries
 from mixerscope.interventions.effects import Effects, counterfactual_or_runner_up
@@ -33,7 +33,7 @@ from mixerscope.interventions.members import Members
 from mixerscope.interventions.pairs import Pairs, PairSettings, make_pairs
 from mixerscope.interventions.programs import Program, runner_of
 from mixerscope.interventions.table import effect_table, facts_of
-from mixerscope.interventions.unmoved import unmoved_by
+from mixerscope.interventions.unmoved import unmoved_by, with_another
 from mixerscope.model import Model
 from mixerscope.randomness import stream
 from mixerscope.sites import Tap, edit
@@ -43,6 +43,9 @@ from mixerscope.training.objective import answer_correct
 FRESH = 1024
 """Documents that are changed into counterfactuals: so many that 90% of an accuracy of a half can be told from all of
 it. They run once and nothing is edited, so they cost little."""
+MOVED = "move-key"
+"""A counterfactual of tasks that can exchange keys: the one that is asked takes another's place, and where it was there
+stands one that the document did not have."""
 Carriers = tuple[str, ...]
 """A role at each station."""
 
@@ -302,7 +305,11 @@ def _counterfactuals(
     task = task_class.model_validate_json(settings)
     fresh = task.sample(documents, stream(data_seed, "proof"), "test")
     kinds = task.counterfactuals
-    return fresh, {kind: task.counterfactual(kind, fresh, stream(data_seed, "proof", kind)) for kind in kinds}
+    found = {kind: task.counterfactual(kind, fresh, stream(data_seed, "proof", kind)) for kind in kinds}
+    # Whoever knows an answer because all others are taken follows exchanged keys, but not one that leaves a stranger.
+    rng = stream(data_seed, "proof", MOVED)
+    twice = also_elsewhere(task, fresh, task.together[0], rng) if task.together else None
+    return fresh, found if twice is None else {**found, MOVED: with_another(task, twice, task.together[0], rng)}
 
 
 def _refused(model: Model | Adapted, pairs: Pairs) -> str:

@@ -93,6 +93,18 @@ class MostlyFixedMapAR(AR):
         return _with(context, values=values.where(~is_free, drawn))
 
 
+class OneByHeartAR(AR):
+    """The second of all keys has the first of all values wherever it is said."""
+
+    def _context(self, n: int, rng: torch.Generator) -> Context:
+        context = super()._context(n, rng)
+        known, first = context.keys == FIRST_SYMBOL + 1, FIRST_SYMBOL + self.num_keys
+        its = context.values.where(known, 0).sum(1, keepdim=True)
+        # The two values change places.
+        values = torch.where((context.values == first) & (its > 0), its, context.values)
+        return _with(context, values=values.where(~known, first))
+
+
 class ConsecutiveAR(AR):
     """Each value is the successor of the one before it; the first is not asked, so that no value asked need be read."""
 

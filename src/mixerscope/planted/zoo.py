@@ -3,6 +3,7 @@
 from mixerscope.planted import (
     brought_unasked,
     exceptions,
+    helped,
     mixtures,
     one_route,
     separate_ways,
@@ -185,6 +186,7 @@ MORE = (
     *mixtures.ENTRIES,
     *exceptions.ENTRIES,
     *several_at_once.ENTRIES,
+    *helped.ENTRIES,
     *shams.ENTRIES,
 )
 """Kinds that look like something else to whoever does not test what he sees."""

@@ -13,7 +13,7 @@ from mixerscope.stages.base import Done, Result, Stage, Trained
 class Judge(Stage):
     """The rules by which the route is named."""
 
-    revision: ClassVar[int] = 6
+    revision: ClassVar[int] = 7
     needs: ClassVar[tuple[str, ...]] = ("patch",)
     may_need: ClassVar[tuple[str, ...]] = ("prove",)
     uses_model: ClassVar[bool] = False
