@@ -30,7 +30,7 @@ from mixerscope.store import Seal, sha256_of
 from mixerscope.work import main as work
 from tests.fuzz.mutations import VALUES, as_bytes, damaged, mutated_text
 
-MOST_SECONDS, MOST_BYTES = 10.0, 2 << 30
+MOST_SECONDS, MOST_BYTES = 5.0, 2 << 30
 """Of one case: seconds of the CPU, and what it may ask for beside what is there before it."""
 SPEC: dict[str, Any] = {
     "version": 2,
