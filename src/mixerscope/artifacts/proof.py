@@ -69,13 +69,14 @@ class Unasked:
     """[n] whether the answer is lost where that is taken away of what stands there."""
 
     def kept_out(self, halfway: float) -> "Tensor":
-        """[counting] whether the value did not arrive unasked: neither half of the way nor the answer comes back, and
-        the answer does not go with it."""
+        """[counting] whether the value did not arrive unasked: neither half of the way nor the answer comes back; nor
+        does the answer go without it, where it is a quarter of the way: less than that is how edits scatter."""
         return self.keeps_out(halfway)[self.gap]
 
     def keeps_out(self, halfway: float) -> "Tensor":
         """[n] the same, and that the document counts."""
-        return (self.share <= halfway) & ~self.answered & ~self.needed & self.gap
+        needed = self.needed & (self.share > halfway / 2)
+        return (self.share <= halfway) & ~self.answered & ~needed & self.gap
 
 
 @dataclass(frozen=True, eq=False)
