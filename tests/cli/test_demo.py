@@ -69,11 +69,13 @@ def test_a_diverged_model_is_a_miss(cli, pages, monkeypatch):
 
 def test_the_demo_compares_three_architectures_on_one_task():
     specs = experiment.demo_specs()
-    assert [spec.model.architecture for spec in specs] == ["attention", "based", "mamba"]
+    assert [spec.model.architecture for spec in specs] == ["attention", "based", "deltanet"]
     assert len({digest(spec.task.model_dump()) for spec in specs}) == 1
     for spec in specs:
         assert spec.model.layers == 2
-        assert spec.train.stop_at_accuracy == experiment.ENOUGH
+        assert spec.train.stop_at_accuracy is None
+        assert spec.train.documents == spec.train.steps * spec.train.batch_size
+        assert spec.stages["patch"].documents == experiment.DOCUMENTS
         assert spec.stages["patch"].avoid_present
 
 

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 from mixerscope.artifacts import Provenance
+from mixerscope.experiments.demo import demo_specs
+from mixerscope.interventions import PairSettings, make_pairs
 from mixerscope.report.data import gather
-from mixerscope.report.example import Example, Token
+from mixerscope.report.example import Example, Token, _example
 from mixerscope.results import load_run, load_runs
 
 from .conftest import find_run, find_stage, rewrite
@@ -23,10 +25,26 @@ def test_the_example_is_a_measured_pair(folder):
     assert example.tokens[example.asked_at + 1].text == example.answer
     effects = load_run(find_run(root, "based").path).effects
     before, after = (effects.likelihood(name) for name in ("original", "corrupted key"))
-    one = int((before - after).argmax())
-    found = before[one].item(), after[one].item()
+    [(label, found, changed)] = example.likelihoods
+    one = before.tolist().index(found)
+    assert (label, changed) == ("based", {"key": after[one].item()})
+    assert (before - after)[one] >= 0.9 * (before - after).max()
     assert example.among == len(before)
-    assert example.likelihoods == [("based", found[0], {"key": found[1]})]
+
+
+def test_of_pairs_that_cost_nearly_as_much_one_is_shown_whose_roles_stand_apart():
+    task = demo_specs()[0].task
+    pairs = make_pairs(task, PairSettings(documents=64), 0)
+    together = pairs.original.roles["next_key"] == pairs.original.roles["divider"]
+    last, other, third = (int(together.nonzero()[0]), *(~together).nonzero()[:2, 0].tolist())
+
+    def shown(costs):
+        lost = [costs.get(i, 0.0) for i in range(64)]
+        return _example(task, pairs, [("a", {"original": lost, "corrupted key": [0.0] * 64})]).likelihoods[0][1]
+
+    assert shown({last: 1.0, other: 0.95, third: 0.92}) == 0.95
+    assert shown({last: 1.0, other: 0.5}) == 1.0
+    assert shown(dict.fromkeys(range(64), -1.0)) == -1.0
 
 
 def test_of_a_long_document_what_has_a_role_is_shown_with_its_neighbours():

@@ -19,16 +19,15 @@ MIXERSCOPE = [sys.executable, "-m", "mixerscope"]
 
 
 def test_demo_twice(tmp_path: Path):
-    """Three models learn, each gets a verdict, the page is there; the second call trains nothing."""
+    """Three models learn, each gets its name, the page is there; the second call trains nothing."""
     command = [*MIXERSCOPE, "demo", "--out", str(tmp_path)]
     first = subprocess.run(command, capture_output=True, text=True, check=False)
     assert first.returncode == 0, first.stdout + first.stderr
     models = json.loads((tmp_path / "summary.json").read_text())["models"]
-    assert [model["architecture"] for model in models] == ["attention", "based", "mamba"]
+    assert [model["architecture"] for model in models] == ["attention", "based", "deltanet"]
+    assert [model["mechanism"] for model in models] == ["induction", "induction", "direct retrieval"]
     for model in models:
         assert model["accuracy"] >= 0.95
-        if model["architecture"] == "mamba" and model["mechanism"] == "undetermined":
-            continue  # stopped this early, of 160 documents too few pass all tests at once; see `demo.ENOUGH`
         assert model["route"][0] == "key"
         assert model["route"][-1] == "query"
         low, high = model["takes_the_route_interval"]

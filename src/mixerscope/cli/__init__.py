@@ -87,7 +87,7 @@ VERBS = {
     "export": (
         "export:export",
         "A run as a folder for the Hugging Face Hub, or results as records of Every Eval Ever.",
-        "mixerscope export runs/demo/mamba-0123456789ab --to mamba-on-recall",
+        "mixerscope export runs/demo/deltanet-0123456789ab --to deltanet-on-recall",
     ),
     "track": (
         "track:track",

@@ -16,6 +16,8 @@ from mixerscope.tasks import Task
 
 SHORT = 28
 """Tokens that are shown without a gap."""
+NEARLY = 0.9
+"""Of what the costliest pair costs: from here on a clearer one is preferred."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ class Patched(Protocol):
 
 def example_of(models: Iterable[Patched]) -> Example | None:
     """A pair that the first of the patched models saw whose documents this code still makes, else None. Of the first
-    pairs, the one on which corrupting costs the models most: on others some model may lose nothing."""
+    pairs, one on which corrupting costs the models much, as on others some model may lose nothing, and whose roles
+    stand apart, as where two of them coincide the picture of a route cannot show which one it goes by."""
     patched = [(model, _measured(model.run)) for model in models if model.first]
     no_longer: set[str] = {""}
     for model, sha256 in patched:
@@ -98,7 +101,10 @@ def known_spec(run: RunResult) -> RunSpec | None:
 def _example(task: Task, pairs: Pairs, saw_it: Sequence[tuple[str, Mapping[str, Sequence[float]]]]) -> Example:
     batch = pairs.original
     count = min(len(values) for _, first in saw_it for values in first.values())
-    one = max(range(count), key=lambda i: sum(_costs(first, slot, i) for _, first in saw_it for slot in pairs.patched))
+    costs = [sum(_costs(first, slot, i) for _, first in saw_it for slot in pairs.patched) for i in range(count)]
+    enough = max(costs) - (1 - NEARLY) * abs(max(costs))
+    apart = [len({int(at[i]) for at in batch.roles.values()}) for i in range(count)]
+    one = max((i for i in range(count) if costs[i] >= enough), key=lambda i: (apart[i], costs[i]))
     roles: dict[int, list[str]] = defaultdict(list)
     for name, at in batch.roles.items():
         roles[int(at[one])].append(name)
