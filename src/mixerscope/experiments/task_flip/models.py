@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from mixerscope.artifacts.erasures import LEAST_READ, MOST_LEFT
+from mixerscope.experiments.task_flip.tables import lacking
 
 CONVOLVED = "conv_out"
 """How the sites behind short convolutions end."""
@@ -70,6 +71,8 @@ class Model:
     convolved: list[float] = field(default_factory=list)
     """What is brought back, behind a changed input, by the unchanged document's output of short convolutions, block by
     block; empty where not measured."""
+    whole: bool = True
+    """Whether every stage that its verdict asks was there when it was made."""
 
     @property
     def cohort(self) -> str:
@@ -106,6 +109,7 @@ def models_of(tables: dict[str, pl.DataFrame]) -> list[Model]:
     lengths, curves, erasures, again, recovered = (
         _by_run(tables[name]) for name in ("lengths", "probes", "erasures", "refitted", "recoveries")
     )
+    older = set[str]().union(*lacking(tables).values())
     found: list[Model] = []
     for row in tables["models"].iter_rows(named=True):
         own = lengths.get(row["run_id"], [])
@@ -120,6 +124,7 @@ def models_of(tables: dict[str, pl.DataFrame]) -> list[Model]:
                 erasures=_erasures(erasures.get(row["run_id"], []), again.get(row["run_id"], [])),
                 taps=_taps(recovered.get(row["run_id"], [])),
                 convolved=_convolved(recovered.get(row["run_id"], [])),
+                whole=row["run_id"] not in older,
             )
         )
     return found

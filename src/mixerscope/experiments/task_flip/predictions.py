@@ -43,13 +43,15 @@ def _test(model: Model, name: str) -> float | None:
 
 PREDICTORS: dict[str, Callable[[Model], float | None]] = {
     VERDICT: verdict_score,
+    "verdict, runs with every stage": lambda model: verdict_score(model) if model.whole else None,
     "accuracy at the training length": lambda model: model.accuracy[1],
     "readability": best_read,
     "later answers, state written": lambda model: _test(model, "later, shift"),
     "later answers, as held earlier": lambda model: _test(model, "later, as held earlier"),
     "later answers, learned directions": lambda model: _test(model, "later, learned"),
 }
-"""The last three are parts of the verdict, shown whatever they give."""
+"""The rules were settled with older runs in view, which lack a stage: those with every stage are the test of them. The
+last three are parts of the verdict, shown whatever they give."""
 
 
 def asked(models: Sequence[Model]) -> list[Model]:
