@@ -17,6 +17,7 @@ from torch import Tensor
 from benchmarks.kernels import microseconds
 from benchmarks.training_specs import published_spec
 from mixerscope.kernels import (
+    delta_rule,
     direct_conv,
     head,
     residual,
@@ -116,6 +117,16 @@ def scan(models: int, width: int) -> Calls:
     }
 
 
+def delta(models: int, width: int) -> Calls:
+    q, k, v, grad = (numbers(models, DOCUMENTS, LENGTH, 1, width) for _ in range(4))
+    tensors = (q, torch.nn.functional.normalize(k, dim=-1), v, numbers(models, DOCUMENTS, LENGTH, 1).sigmoid())
+    _, *kept = delta_rule.forward(*tensors)
+    return {
+        "forward": lambda: delta_rule.forward(*tensors),
+        "backward": lambda: delta_rule.backward(grad, *tensors, *kept),
+    }
+
+
 KINDS: dict[str, tuple[Callable[[int, int], Calls], tuple[ModuleType, ...]]] = {
     "mlp": (mlp, (residual_mlp, residual)),
     "attention": (attention, (residual_attention, residual)),
@@ -123,6 +134,7 @@ KINDS: dict[str, tuple[Callable[[int, int], Calls], tuple[ModuleType, ...]]] = {
     "head": (the_head, (head, sums)),
     "convolutions": (convolutions, (direct_conv,)),
     "scan": (scan, (selective_scan, sums)),
+    "delta": (delta, (delta_rule,)),
 }
 
 

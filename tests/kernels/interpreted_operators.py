@@ -98,7 +98,14 @@ def test_direct_correlation(rng, models, channels, taps, length):
 @pytest.mark.parametrize("same_keys", [False, True])
 @pytest.mark.parametrize(
     ("models", "documents", "length", "heads", "keys", "values"),
-    [(1, 2, 5, 2, 3, 4), (2, 1, 9, 1, 20, 17), (1, 1, 18, 2, 70, 90), (1, 2, 1, 1, 4, 4), (1, 1, 35, 1, 64, 64)],
+    [
+        (1, 2, 5, 2, 3, 4),
+        (2, 1, 9, 1, 20, 17),
+        (1, 1, 18, 2, 70, 90),
+        (1, 2, 1, 1, 4, 4),
+        (1, 1, 35, 1, 64, 64),
+        (1, 1, 64, 1, 16, 16),
+    ],
 )
 def test_delta_rule(rng, models, documents, length, heads, keys, values, same_keys):
     first = (models, documents, length, heads)

@@ -1,9 +1,11 @@
 """Triton bodies for the delta rule (`mixers/ops/delta_rule.py` defines it).
 
 One program a document and head holds its t x t matrices, goes through key and value channels in chunks, and inverts the
-triangular system by blocks that double in size. Every product is three of tensor cores (tf32x3), which err as little as
-float32 does, whatever precision matrix products have elsewhere: the system multiplies their errors. The backward pass
-reads the matrices that the forward pass made: making them takes longer than anything else in it.
+triangular system by blocks that double in size. Positions are two tiles, the first a power of two and what is left: of
+35 positions 32 and 3, which fill 16. Tiles above the diagonal are not computed, so that matrices are 32 x 32, 16 x 32
+and 16 x 16 where a single tile would be 64 x 64. Every product is three of tensor cores (tf32x3), which err as little
+as float32 does, whatever precision matrix products have elsewhere: the system multiplies their errors. The backward
+pass reads the matrices that the forward pass made: making them takes longer than anything else in it.
 """
 
 # The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
@@ -19,7 +21,8 @@ CHUNK = 32
 """Channels handled at once."""
 SMALLEST = 16
 """The least size Triton multiplies matrices at."""
-WARPS = 4
+WARPS = 2
+"""More would share tiles that are too small for them."""
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -55,9 +58,11 @@ def _sizes(q: Tensor, v: Tensor) -> dict[str, int]:
     def padded(size: int) -> int:
         return max(SMALLEST, triton.next_power_of_2(size))
 
+    first = max(SMALLEST, padded(length) // 2)
     return {
-        "LENGTH": length, "HEADS": heads, "KEYS": keys, "VALUES": v.shape[-1], "PADDED": padded(length),
-        "KEY_CHUNK": min(CHUNK, padded(keys)), "VALUE_CHUNK": min(CHUNK, padded(v.shape[-1])),
+        "LENGTH": length, "HEADS": heads, "KEYS": keys, "VALUES": v.shape[-1], "FIRST": first,
+        "REST": padded(length - first), "KEY_CHUNK": min(CHUNK, padded(keys)),
+        "VALUE_CHUNK": min(CHUNK, padded(v.shape[-1])),
     }  # fmt: skip
 
 
@@ -72,30 +77,55 @@ def _tile(
 
 
 @triton.jit
-def _square(pointer, program, part, i, j, LENGTH: tl.constexpr):
-    """Pointers to one of a program's three matrices [t, t], and which of them are real."""
-    return pointer + ((program * 3 + part) * LENGTH + i) * LENGTH + j, (i < LENGTH) & (j < LENGTH)
-
-
-@triton.jit
-def _products(
-    q, k, first, t, LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, KEY_CHUNK: tl.constexpr,
-    PADDED: tl.constexpr,
+def _read(
+    pointer, first, t, start, LENGTH: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr
 ):  # fmt: skip
-    """q_i . k_j and k_i . k_j, [t, t]."""
-    scores, similar = tl.zeros([PADDED, PADDED], tl.float32), tl.zeros([PADDED, PADDED], tl.float32)
-    for start in range(0, KEYS, KEY_CHUNK):
-        from_q, real = _tile(q, first, t, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
-        from_k, real = _tile(k, first, t, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
-        keys = tl.load(from_k, mask=real, other=0.0).to(tl.float32)
-        queries = tl.load(from_q, mask=real, other=0.0).to(tl.float32)
-        scores = tl.dot(queries, tl.trans(keys), scores, input_precision="tf32x3")
-        similar = tl.dot(keys, tl.trans(keys), similar, input_precision="tf32x3")
-    return scores, similar
+    at, real = _tile(pointer, first, t, start, LENGTH, HEADS, WIDTH, CHUNK)
+    return tl.load(at, mask=real, other=0.0).to(tl.float32)
 
 
 @triton.jit
-def _inverse(below, t, PADDED: tl.constexpr):  # fmt: skip
+def _write(
+    pointer, value, first, t, start, LENGTH: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    CHUNK: tl.constexpr,
+):  # fmt: skip
+    at, real = _tile(pointer, first, t, start, LENGTH, HEADS, WIDTH, CHUNK)
+    tl.store(at, value, mask=real)
+
+
+@triton.jit
+def _square(pointer, program, part, i, j, LENGTH: tl.constexpr):
+    """Pointers to a tile of one of a program's three matrices [t, t], and which of them are real."""
+    at = pointer + ((program * 3 + part) * LENGTH + i[:, None]) * LENGTH + j[None, :]
+    return at, (i < LENGTH)[:, None] & (j < LENGTH)[None, :]
+
+
+@triton.jit
+def _keep(pointer, program, part, aa, ba, bb, a, b, LENGTH: tl.constexpr):
+    """Stores one of the matrices, with zeros above the diagonal."""
+    at, real = _square(pointer, program, part, a, a, LENGTH)
+    tl.store(at, aa, mask=real)
+    at, real = _square(pointer, program, part, a, b, LENGTH)
+    tl.store(at, tl.zeros([a.shape[0], b.shape[0]], tl.float32), mask=real)
+    at, real = _square(pointer, program, part, b, a, LENGTH)
+    tl.store(at, ba, mask=real)
+    at, real = _square(pointer, program, part, b, b, LENGTH)
+    tl.store(at, bb, mask=real)
+
+
+@triton.jit
+def _kept(pointer, program, part, i, j, LENGTH: tl.constexpr):
+    at, real = _square(pointer, program, part, i, j, LENGTH)
+    return tl.load(at, mask=real, other=0.0)
+
+
+@triton.jit
+def _dot(left, right):
+    return tl.dot(left, right, input_precision="tf32x3")
+
+
+@triton.jit
+def _inverse(below, t, SIZE: tl.constexpr):  # fmt: skip
     """(I + below)^-1 for [t, t] with entries under the diagonal only.
 
     What is right for blocks of some size along the diagonal becomes right for blocks of twice the size: of such a
@@ -105,85 +135,118 @@ def _inverse(below, t, PADDED: tl.constexpr):  # fmt: skip
     x = tl.where(i == j, 1.0, 0.0)
     x = tl.where((i // 2 == j // 2) & (i > j), -below, x)
     for level in tl.static_range(1, 6):
-        if 2**level < PADDED:  # blocks of this size are right
+        if 2**level < SIZE:  # blocks of this size are right
             quarter = (i >> level + 1 == j >> level + 1) & (i >> level > j >> level)
-            right = tl.dot(tl.where(quarter, below, 0.0), x, input_precision="tf32x3")
-            x -= tl.dot(x, right, input_precision="tf32x3")
+            right = _dot(tl.where(quarter, below, 0.0), x)
+            x -= _dot(x, right)
     return x
+
+
+@triton.jit
+def _under(x, t, strictly: tl.constexpr):
+    """Zeros above the diagonal of a tile that lies on it, and on it if so asked."""
+    return tl.where(t[:, None] > t[None, :] if strictly else t[:, None] >= t[None, :], x, 0.0)
 
 
 @triton.jit
 def _delta_forward(
     q, k, v, beta, o, written, matrices,
-    LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr, PADDED: tl.constexpr,
-    KEY_CHUNK: tl.constexpr, VALUE_CHUNK: tl.constexpr,
+    LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr, FIRST: tl.constexpr,
+    REST: tl.constexpr, KEY_CHUNK: tl.constexpr, VALUE_CHUNK: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     first = program // HEADS * LENGTH * HEADS + program % HEADS  # the row of position 0
-    t = tl.arange(0, PADDED)
-    rates = tl.load(beta + first + t * HEADS, mask=t < LENGTH, other=0.0).to(tl.float32)
-    scores, similar = _products(q, k, first, t, LENGTH, HEADS, KEYS, KEY_CHUNK, PADDED)
-    scores = tl.where(t[:, None] >= t[None, :], scores, 0.0)
-    below = tl.where(t[:, None] > t[None, :], similar * rates[:, None], 0.0)
-    inverse = _inverse(below, t, PADDED)
-    to_scores, inside = _square(matrices, program, 0, t[:, None], t[None, :], LENGTH)
-    tl.store(to_scores, scores, mask=inside)
-    tl.store(to_scores + LENGTH * LENGTH, similar, mask=inside)
-    tl.store(to_scores + 2 * LENGTH * LENGTH, inverse, mask=inside)
+    a, b = tl.arange(0, FIRST), FIRST + tl.arange(0, REST)
+    rates_a = tl.load(beta + first + a * HEADS, mask=a < LENGTH, other=0.0).to(tl.float32)[:, None]
+    rates_b = tl.load(beta + first + b * HEADS, mask=b < LENGTH, other=0.0).to(tl.float32)[:, None]
+    scores_aa, similar_aa = tl.zeros([FIRST, FIRST], tl.float32), tl.zeros([FIRST, FIRST], tl.float32)
+    scores_ba, similar_ba = tl.zeros([REST, FIRST], tl.float32), tl.zeros([REST, FIRST], tl.float32)
+    scores_bb, similar_bb = tl.zeros([REST, REST], tl.float32), tl.zeros([REST, REST], tl.float32)
+    for start in range(0, KEYS, KEY_CHUNK):
+        keys_a = _read(k, first, a, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        keys_b = _read(k, first, b, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        queries_a = _read(q, first, a, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        queries_b = _read(q, first, b, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        to_a, to_b = tl.trans(keys_a), tl.trans(keys_b)
+        scores_aa, similar_aa = scores_aa + _dot(queries_a, to_a), similar_aa + _dot(keys_a, to_a)
+        scores_ba, similar_ba = scores_ba + _dot(queries_b, to_a), similar_ba + _dot(keys_b, to_a)
+        scores_bb, similar_bb = scores_bb + _dot(queries_b, to_b), similar_bb + _dot(keys_b, to_b)
+    scores_aa, similar_aa = _under(scores_aa, a, False), _under(similar_aa, a, True)
+    scores_bb, similar_bb = _under(scores_bb, b, False), _under(similar_bb, b, True)
+    inverse_aa = _inverse(similar_aa * rates_a, a, FIRST)
+    inverse_bb = _inverse(similar_bb * rates_b, b - FIRST, REST)
+    inverse_ba = -_dot(inverse_bb, _dot(similar_ba * rates_b, inverse_aa))
+    _keep(matrices, program, 0, scores_aa, scores_ba, scores_bb, a, b, LENGTH)
+    _keep(matrices, program, 1, similar_aa, similar_ba, similar_bb, a, b, LENGTH)
+    _keep(matrices, program, 2, inverse_aa, inverse_ba, inverse_bb, a, b, LENGTH)
     for start in range(0, VALUES, VALUE_CHUNK):
-        from_v, real = _tile(v, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
-        right = rates[:, None] * tl.load(from_v, mask=real, other=0.0).to(tl.float32)
-        u = tl.dot(inverse, right, input_precision="tf32x3")
-        to_written, real = _tile(written, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
-        tl.store(to_written, u, mask=real)
-        to_o, real = _tile(o, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
-        tl.store(to_o, tl.dot(scores, u, input_precision="tf32x3"), mask=real)
+        right_a = rates_a * _read(v, first, a, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        right_b = rates_b * _read(v, first, b, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        u_a = _dot(inverse_aa, right_a)
+        u_b = _dot(inverse_ba, right_a) + _dot(inverse_bb, right_b)
+        _write(written, u_a, first, a, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        _write(written, u_b, first, b, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        o_b = _dot(scores_ba, u_a) + _dot(scores_bb, u_b)
+        _write(o, _dot(scores_aa, u_a), first, a, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        _write(o, o_b, first, b, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
 
 
 @triton.jit
 def _delta_backward(
     grad, q, k, v, beta, written, matrices, grad_q, grad_k, grad_v, grad_beta,
-    LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr, PADDED: tl.constexpr,
-    KEY_CHUNK: tl.constexpr, VALUE_CHUNK: tl.constexpr,
+    LENGTH: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr, FIRST: tl.constexpr,
+    REST: tl.constexpr, KEY_CHUNK: tl.constexpr, VALUE_CHUNK: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     first = program // HEADS * LENGTH * HEADS + program % HEADS
-    t = tl.arange(0, PADDED)
-    rates = tl.load(beta + first + t * HEADS, mask=t < LENGTH, other=0.0).to(tl.float32)
-    # Transposed as they are read.
-    from_scores, inside = _square(matrices, program, 0, t[None, :], t[:, None], LENGTH)
-    readers = tl.load(from_scores, mask=inside, other=0.0)
-    inverse = tl.load(from_scores + 2 * LENGTH * LENGTH, mask=inside, other=0.0)
-    by_scores, by_overlap = tl.zeros([PADDED, PADDED], tl.float32), tl.zeros([PADDED, PADDED], tl.float32)
-    by_rates = tl.zeros([PADDED], tl.float32)
+    a, b = tl.arange(0, FIRST), FIRST + tl.arange(0, REST)
+    rates_a = tl.load(beta + first + a * HEADS, mask=a < LENGTH, other=0.0).to(tl.float32)[:, None]
+    rates_b = tl.load(beta + first + b * HEADS, mask=b < LENGTH, other=0.0).to(tl.float32)[:, None]
+    readers_aa = tl.trans(_kept(matrices, program, 0, a, a, LENGTH))
+    readers_ab = tl.trans(_kept(matrices, program, 0, b, a, LENGTH))
+    readers_bb = tl.trans(_kept(matrices, program, 0, b, b, LENGTH))
+    inverse_aa = tl.trans(_kept(matrices, program, 2, a, a, LENGTH))
+    inverse_ab = tl.trans(_kept(matrices, program, 2, b, a, LENGTH))
+    inverse_bb = tl.trans(_kept(matrices, program, 2, b, b, LENGTH))
+    scores_aa, overlap_aa = tl.zeros([FIRST, FIRST], tl.float32), tl.zeros([FIRST, FIRST], tl.float32)
+    scores_ba, overlap_ba = tl.zeros([REST, FIRST], tl.float32), tl.zeros([REST, FIRST], tl.float32)
+    scores_bb, overlap_bb = tl.zeros([REST, REST], tl.float32), tl.zeros([REST, REST], tl.float32)
+    of_rates_a, of_rates_b = tl.zeros([FIRST], tl.float32), tl.zeros([REST], tl.float32)
     for start in range(0, VALUES, VALUE_CHUNK):
-        from_grad, real = _tile(grad, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
-        g = tl.load(from_grad, mask=real, other=0.0).to(tl.float32)
+        g_a = _read(grad, first, a, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        g_b = _read(grad, first, b, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
         # The system transposed: afterwards this is the gradient of beta v.
-        by_u = tl.dot(inverse, tl.dot(readers, g, input_precision="tf32x3"), input_precision="tf32x3")
-        from_v, real = _tile(v, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
-        by_rates += tl.sum(tl.load(from_v, mask=real, other=0.0).to(tl.float32) * by_u, 1)
-        to_v, real = _tile(grad_v, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
-        tl.store(to_v, rates[:, None] * by_u, mask=real)
-        from_written, real = _tile(written, first, t, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
-        u = tl.trans(tl.load(from_written, mask=real, other=0.0))
-        by_scores = tl.dot(g, u, by_scores, input_precision="tf32x3")
-        by_overlap = tl.dot(-by_u, u, by_overlap, input_precision="tf32x3")
-    by_scores = tl.where(t[:, None] >= t[None, :], by_scores, 0.0)
-    by_overlap = tl.where(t[:, None] > t[None, :], by_overlap, 0.0)
-    from_similar, inside = _square(matrices, program, 1, t[:, None], t[None, :], LENGTH)
-    similar = tl.load(from_similar, mask=inside, other=0.0)
-    by_rates += tl.sum(similar * by_overlap, 1)
-    tl.store(grad_beta + first + t * HEADS, by_rates, mask=t < LENGTH)
-    by_similar = rates[:, None] * by_overlap
-    by_similar += tl.trans(by_similar)
+        read_a, read_b = _dot(readers_aa, g_a) + _dot(readers_ab, g_b), _dot(readers_bb, g_b)
+        by_a, by_b = _dot(inverse_aa, read_a) + _dot(inverse_ab, read_b), _dot(inverse_bb, read_b)
+        of_rates_a += tl.sum(_read(v, first, a, start, LENGTH, HEADS, VALUES, VALUE_CHUNK) * by_a, 1)
+        of_rates_b += tl.sum(_read(v, first, b, start, LENGTH, HEADS, VALUES, VALUE_CHUNK) * by_b, 1)
+        _write(grad_v, rates_a * by_a, first, a, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        _write(grad_v, rates_b * by_b, first, b, start, LENGTH, HEADS, VALUES, VALUE_CHUNK)
+        u_a = tl.trans(_read(written, first, a, start, LENGTH, HEADS, VALUES, VALUE_CHUNK))
+        u_b = tl.trans(_read(written, first, b, start, LENGTH, HEADS, VALUES, VALUE_CHUNK))
+        scores_aa, overlap_aa = scores_aa + _dot(g_a, u_a), overlap_aa - _dot(by_a, u_a)
+        scores_ba, overlap_ba = scores_ba + _dot(g_b, u_a), overlap_ba - _dot(by_b, u_a)
+        scores_bb, overlap_bb = scores_bb + _dot(g_b, u_b), overlap_bb - _dot(by_b, u_b)
+    scores_aa, overlap_aa = _under(scores_aa, a, False), _under(overlap_aa, a, True)
+    scores_bb, overlap_bb = _under(scores_bb, b, False), _under(overlap_bb, b, True)
+    of_rates_a += tl.sum(_kept(matrices, program, 1, a, a, LENGTH) * overlap_aa, 1)
+    of_rates_b += tl.sum(_kept(matrices, program, 1, b, a, LENGTH) * overlap_ba, 1)
+    of_rates_b += tl.sum(_kept(matrices, program, 1, b, b, LENGTH) * overlap_bb, 1)
+    tl.store(grad_beta + first + a * HEADS, of_rates_a, mask=a < LENGTH)
+    tl.store(grad_beta + first + b * HEADS, of_rates_b, mask=b < LENGTH)
+    similar_aa, similar_ba, similar_bb = rates_a * overlap_aa, rates_b * overlap_ba, rates_b * overlap_bb
+    similar_aa += tl.trans(similar_aa)
+    similar_bb += tl.trans(similar_bb)
     for start in range(0, KEYS, KEY_CHUNK):
-        from_q, real = _tile(q, first, t, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
-        from_k, real = _tile(k, first, t, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
-        keys = tl.load(from_k, mask=real, other=0.0).to(tl.float32)
-        queries = tl.load(from_q, mask=real, other=0.0).to(tl.float32)
-        to_q, real = _tile(grad_q, first, t, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
-        tl.store(to_q, tl.dot(by_scores, keys, input_precision="tf32x3"), mask=real)
-        of_keys = tl.dot(by_similar, keys, input_precision="tf32x3")
-        to_k, real = _tile(grad_k, first, t, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
-        tl.store(to_k, tl.dot(tl.trans(by_scores), queries, of_keys, input_precision="tf32x3"), mask=real)
+        keys_a = _read(k, first, a, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        keys_b = _read(k, first, b, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        queries_a = _read(q, first, a, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        queries_b = _read(q, first, b, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        of_q_b = _dot(scores_ba, keys_a) + _dot(scores_bb, keys_b)
+        _write(grad_q, _dot(scores_aa, keys_a), first, a, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        _write(grad_q, of_q_b, first, b, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        of_k_a = _dot(similar_aa, keys_a) + _dot(tl.trans(similar_ba), keys_b)
+        of_k_a += _dot(tl.trans(scores_aa), queries_a) + _dot(tl.trans(scores_ba), queries_b)
+        of_k_b = _dot(similar_ba, keys_a) + _dot(similar_bb, keys_b) + _dot(tl.trans(scores_bb), queries_b)
+        _write(grad_k, of_k_a, first, a, start, LENGTH, HEADS, KEYS, KEY_CHUNK)
+        _write(grad_k, of_k_b, first, b, start, LENGTH, HEADS, KEYS, KEY_CHUNK)

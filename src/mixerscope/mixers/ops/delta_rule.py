@@ -8,7 +8,7 @@ positions at once, and o_t = sum_{j<=t} (q_t . k_j) u_j.
 On a GPU this is one operator with a leading stack axis, a batching rule and a gradient of its own: a batch of small
 triangular systems is slow there as a library call, and at the reduced precision of matrix products it loses digits.
 Shapes: q, k [m, b, t, h, c]; v, u, o [m, b, t, h, e]; beta [m, b, t, h]; and for the backward pass [m, b, h, 3, t, t]:
-q_i . k_j for j <= i, k_i . k_j, and the inverse of the system.
+q_i . k_j for j <= i, k_i . k_j for j < i, and the inverse of the system.
 """
 
 import torch
@@ -48,8 +48,8 @@ def plain_delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
 def plain_delta_rule_kept(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """o, u and the matrices, the latter two in float32 at least."""
     q_, k_, v_, beta_ = _by_head(q, k, v, beta)
-    scores, similar = (q_ @ k_.mT).tril(), k_ @ k_.mT
-    overlap = (beta_ * similar).tril(-1)
+    scores, similar = (q_ @ k_.mT).tril(), (k_ @ k_.mT).tril(-1)
+    overlap = beta_ * similar
     one = torch.eye(q_.shape[-2], dtype=q_.dtype, device=q_.device).expand_as(overlap)
     # Solved for, not multiplied with: products may have a reduced precision here.
     written = torch.linalg.solve_triangular(overlap, beta_ * v_, upper=False, unitriangular=True)
@@ -65,7 +65,7 @@ def plain_delta_rule_backward(
     q_, k_, v_, beta_ = _by_head(q, k, v, beta)
     grad_, u = grad.to(written.dtype).transpose(-2, -3), written.transpose(-2, -3)
     scores, similar, _ = matrices.unbind(-3)
-    overlap = (beta_ * similar).tril(-1)
+    overlap = beta_ * similar
     by_right = torch.linalg.solve_triangular(overlap.mT, scores.mT @ grad_, upper=True, unitriangular=True)
     by_overlap = -(by_right @ u.mT).tril(-1)
     by_scores = (grad_ @ u.mT).tril()
