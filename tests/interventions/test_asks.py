@@ -32,13 +32,14 @@ def test_whoever_knows_an_answer_by_the_others_does_not_follow_a_key_that_leaves
     assert set(found.values()) == {1.0}
 
 
-def test_a_key_cannot_be_moved_where_values_are_asked():
+def test_what_is_asked_can_be_moved_where_values_are_asked():
     task = TASK.changed(query="value")
     proof = prove(asked_by_value(task, 0), make_pairs(task, SETTINGS, data_seed=0), "key")
     assert [(one.kind, bool(one.right.all())) for one in proof.followed] == [
         ("query", True),
         ("swap-keys", True),
         ("value", True),
+        (MOVED, True),
     ]
 
 

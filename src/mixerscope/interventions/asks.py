@@ -136,11 +136,30 @@ def also_elsewhere(task: Task, batch: Batch, slot: str, rng: torch.Generator) ->
     always something that matches then, so what is said where nothing does has no part in it."""
     if slot not in task.together[:1] or SWAPPED not in task.counterfactuals:
         return None
-    exchanged, at = task.counterfactual(SWAPPED, batch, rng), batch.role(slot)[:, None]
+    exchanged = task.counterfactual(SWAPPED, batch, rng)
+    if torch.equal(exchanged.tokens, batch.tokens):
+        return None
+    found = _asked_stays(exchanged, batch, slot)
+    return _in_place_of_another(task, batch, slot, rng) if found is None else found
+
+
+def _asked_stays(exchanged: Batch, batch: Batch, slot: str) -> Batch | None:
+    """Documents of exchanged keys, of which the one that is asked is also where it was; none where values are asked,
+    which such an exchange leaves where they are."""
+    at = batch.role(slot)[:, None]
     asked = batch.tokens.gather(1, at)
-    if torch.equal(exchanged.tokens.gather(1, at), asked):  # values are asked, and stay where they are
+    if torch.equal(exchanged.tokens.gather(1, at), asked):
         return None
     return replace(exchanged, tokens=exchanged.tokens.scatter(1, at, asked))
+
+
+def _in_place_of_another(task: Task, batch: Batch, slot: str, rng: torch.Generator) -> Batch:
+    """What else could be asked is replaced, where it stands, by what is: its answer is then that of the question."""
+    other, query = task.counterfactual(QUERY, batch, rng), batch.role(QUERY)[:, None]
+    instead = other.tokens.gather(1, query)
+    before = torch.arange(batch.tokens.shape[1]) < query
+    place = ((batch.tokens == instead) & before).int().argmax(1, keepdim=True)
+    return replace(other, tokens=batch.tokens.scatter(1, place, batch.tokens.gather(1, batch.role(slot)[:, None])))
 
 
 def _said_again(pairs: Pairs) -> list[Elsewhere]:
@@ -151,9 +170,10 @@ def _said_again(pairs: Pairs) -> list[Elsewhere]:
         return []
     found: list[Elsewhere] = []
     rng, key = stream(pairs.data_seed, "proof", "said again"), pairs.together[0]
-    for _ in range(AGAIN):
-        twice = also_elsewhere(pairs.task, pairs.original, key, rng)
-        if twice is None:
+    for _ in range(AGAIN if SWAPPED in pairs.task.counterfactuals else 0):
+        exchanged = pairs.task.counterfactual(SWAPPED, pairs.original, rng)
+        twice = _asked_stays(exchanged, pairs.original, key)
+        if twice is None:  # no document says a value twice
             break
         behind = (twice.tokens != pairs.original.tokens).int().argmax(1) > pairs.original.role(key)
         found.append(Elsewhere(twice.tokens[None], (behind & (twice.labels["changed"] > 0))[None]))

@@ -38,6 +38,23 @@ def last_by_default(task: AR, seed: int) -> Model:
 
 
 @torch.no_grad()
+def last_by_default_asked_by_value(task: AR, seed: int) -> Model:
+    """Values are asked for their key, which block 0 has brought to them; the last value is marked by nobody, and its
+    key is said where nothing matches."""
+    basis = Basis(task, seed, 2, more={"offered": task.num_values})
+    *before, last = (key_places(task) + 1).tolist()
+    model, offered = bare(task, basis, ("attention", "attention"), heads=2), basis.more["offered"]
+    first, query = attention_of(model, 0), basis.position[query_place(task)][None]
+    itself = basis.position[torch.tensor(before)]
+    attend(first, 0, itself, itself, basis.values, offered, rest=basis)
+    fetch(first, basis, 1, 1, basis.keys, basis.previous_keys)
+    asks = torch.cat([basis.values, 0.4 * query])
+    offers = torch.cat([offered, basis.position[last][None]])
+    attend(attention_of(model, 1), 0, asks, offers, LOUD * basis.previous_keys, basis.keys)
+    return model
+
+
+@torch.no_grad()
 def first_by_default(task: AR, seed: int) -> Model:
     """Direct retrieval by block 1 of all pairs but the first; its value is said, less loudly, whatever is asked."""
     basis = Basis(task, seed, 2, more={"offered": task.num_keys})
@@ -95,6 +112,14 @@ ENTRIES = (
             task=AR(num_pairs=pairs, num_keys=8, num_values=8),
         )
         for pairs in (2, 4)
+    ),
+    nameless(
+        "asked by value, the last pair by default",
+        last_by_default_asked_by_value,
+        "mixture",
+        in_blocks("key key query", "value key query", fraction=0.75, value_alone=IN_ALL),
+        task=AR(**SIZE, query="value"),
+        with_value_corrupted="other: key",
     ),
     nameless(
         "direct retrieval, the first of three pairs by default",

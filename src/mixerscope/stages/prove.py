@@ -16,7 +16,7 @@ from mixerscope.stages.base import Done, Result, Stage, Trained
 class Prove(Stage):
     """Which routes are tested, and on what."""
 
-    revision: ClassVar[int] = 6
+    revision: ClassVar[int] = 7
     needs: ClassVar[tuple[str, ...]] = ("patch",)
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Proof,)
 
