@@ -92,7 +92,7 @@ function dots(columns, layout, grids, x, y) {
       const share = known ? grids[slot].share[at] / 10000 : null;
       const ends = known ? [share, grids[slot].low[at] / 10000, grids[slot].high[at] / 10000, grids[slot].n] : null;
       const where = level ? `after block ${level - 1}` : "input";
-      const tip = known ? `${column.role}, ${where}: restoring it brings back of the ${slot}'s effect\n${estimated(ends, format.number)}` : null;
+      const tip = known ? `${column.role}, ${where}: share of the ${slot}'s effect that restoring it brings back\n${estimated(ends, format.number)}` : null;
       const centre = { cx: x(column.places[0]), cy: y(level) };
       found.push(node("circle", { ...centre, r: 1.6 + 3.4 * Math.max(0, Math.min(1, share ?? 0)), class: share > 0.05 ? "dot held" : "dot", "data-tip": tip }));
     }
