@@ -60,6 +60,7 @@ kinds.flow = (holder, width) => {
   const tokensAt = floor + 14;
   const height = tokensAt + TOKEN + 6 + lines * 13;
   const svg = canvas(width, height, describeFlow(number, lanes, layout));
+  svg.classList.toggle("tall", tall.length > 0);
 
   for (let b = 0; b < layout.blocks; b += 1) {
     svg.append(node("rect", { class: "band", x: GUTTER - 4, y: y(b + 1) + 9, width: width - GUTTER - 6, height: heights[b] - 18, rx: 8 }),
