@@ -127,9 +127,11 @@ def test_figures_are_saved_as_pictures(judged, opened):
     assert saves(tab, "PNG of How information moves").startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("width", [1280, 400, 320])
 def test_labels_do_not_stand_on_each_other_and_nothing_is_cut_off(judged, opened, width):
     tab = opened(judged, width)
+    tab.locator("summary", has_text="Every site").first.click()
+    tab.locator("[data-sites=all] svg.drawn").first.wait_for()
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     for figure in tab.locator("svg.drawn").all():
         assert figure.evaluate(OVERLAPS) == []
