@@ -135,6 +135,9 @@ def test_labels_do_not_stand_on_each_other_and_nothing_is_cut_off(judged, opened
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     for figure in tab.locator("svg.drawn").all():
         assert figure.evaluate(OVERLAPS) == []
+    narrow = "holder => kinds.map(holder, 200).svg.querySelector('rect.cell').getAttribute('width')"
+    cell = float(tab.locator("[data-sites=all]").first.evaluate(narrow))
+    assert cell >= tab.evaluate("wide('−0.02', 11) - 1"), "a number has room in its cell, however many there are"
 
 
 def test_marks_say_more_when_pointed_at_or_reached_by_keyboard(judged, opened):

@@ -1,5 +1,5 @@
 // Heat maps: the shares of one model by site and role, and likelihoods by architecture and width as the paper prints them.
-const CELL_HEIGHT = 24, NARROWEST = 29;
+const CELL_HEIGHT = 24, NARROWEST = 34;
 const PANELS = { restore: "restore: share brought back", break: "break: share taken away" };
 
 const ramp = (share) => `q${Math.round(20 * Math.max(0, Math.min(1, share)))}`;
