@@ -110,6 +110,7 @@ def test_unknown_names_on_the_command_line(refused):
 
 
 def test_unknown_commands_and_options(refused):
+    assert "demo does not take 'extra'; `mixerscope demo --help` says what it takes" in refused("demo", "extra")
     assert "did you mean 'report' or 'reproduce' or 'export'?" in refused("reprot")
     assert "known: mixer, spec, stage, task" in refused("new", "thing")
     assert "--seed" in refused("sample", "ar", "--sede", "3")

@@ -48,6 +48,11 @@ def test_a_name_that_cannot_be_one_is_refused(refused, name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_refused_name_is_told_which_rule_it_breaks(refused):
+    assert "a word of Python" in refused("new", "task", "class")
+    assert "at most 60 letters" in refused("new", "task", "x" * 61)
+
+
 @pytest.mark.parametrize("name", ["torch", "mixerscope", "json"])
 def test_a_package_that_is_installed_is_not_hidden(refused, name, tmp_path):
     assert "is installed here already" in refused("new", "task", name)

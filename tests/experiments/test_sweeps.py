@@ -124,6 +124,7 @@ def test_a_file_of_sweeps_is_json_of_sweeps():
     ("words", "said"),
     [
         (["fig99"], "no figure named 'fig99'"),
+        (["pages"], "did you mean 'page'?"),
         (["fig3", "--preset", "papier"], "no preset named 'papier'; did you mean 'paper'?"),
         (["fig3", "--widths", "48"], "fig3 has the widths 16, 32, 64, 128, 256, not 48"),
         (["fig3", "--widths", "wide"], "--widths takes numbers"),

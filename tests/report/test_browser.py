@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -126,12 +127,17 @@ def test_figures_are_saved_as_pictures(judged, opened):
     assert saves(tab, "PNG of How information moves").startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("width", [1280, 400, 320])
 def test_labels_do_not_stand_on_each_other_and_nothing_is_cut_off(judged, opened, width):
     tab = opened(judged, width)
+    tab.locator("summary", has_text="Every site").first.click()
+    tab.locator("[data-sites=all] svg.drawn").first.wait_for()
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     for figure in tab.locator("svg.drawn").all():
         assert figure.evaluate(OVERLAPS) == []
+    narrow = "holder => kinds.map(holder, 200).svg.querySelector('rect.cell').getAttribute('width')"
+    cell = float(tab.locator("[data-sites=all]").first.evaluate(narrow))
+    assert cell >= tab.evaluate("wide('−0.02', 11) - 1"), "a number has room in its cell, however many there are"
 
 
 def test_marks_say_more_when_pointed_at_or_reached_by_keyboard(judged, opened):
@@ -251,10 +257,40 @@ def test_no_arrow_goes_through_the_name_of_what_moves(folder, opened, width):
         flow.scroll_into_view_if_needed()
         assert flow.locator(".lane-text").count() > 0
         assert flow.evaluate(CROSSED) == []
-    at = "partNames([{ parts: [['scan', 60]], boxes, points }], 300)[0].getAttribute('x')"
-    tried = f"([points, boxes]) => Number({at})"
-    left = tab.evaluate(tried, [[], []])
-    assert tab.evaluate(tried, [[[left + 10, 90]], []]) == left, "an arrow further down is not in the way"
-    assert tab.evaluate(tried, [[[left + 10, 55]], []]) > left + 10
-    assert tab.evaluate(tried, [[], [[left, left + 30, 60]]]) > left + 30
-    assert tab.evaluate(tried, [[[x, 55] for x in range(0, 300, 5)], []]) == left, "where there is no room, as before"
+    curve = [[60 + 4 * i, 100 - i] for i in range(51)]
+    block = "(level) => 110 - 78 * level"
+    tried = f"""([points, boxes, curve]) => {{
+      const [mark] = partNames([{{ parts: [{{ by: 'scan', level: 1, curve }}], boxes, points }}], {block}, 300);
+      return ['x', 'y'].map((axis) => Number(mark.getAttribute(axis)));
+    }}"""
+    x, y = tab.evaluate(tried, [curve, [], curve])
+    nearest = min(math.hypot(max(x - px, 0), max(y - 9 - py, 0, py - y - 2)) for px, py in curve[20:31])
+    assert 4 < nearest < 14, "beside the middle of its own arrow, not on it"
+    assert tab.evaluate(tried, [curve, [[x, x + 30, y]], curve]) != [x, y], "another name stands there"
+    everywhere = [[i, j] for i in range(0, 300, 5) for j in range(0, 120, 5)]
+    assert tab.evaluate(tried, [everywhere, [], curve]) == [54, 53], "where there is no room, in the corner"
+
+
+def test_names_in_the_accuracy_plot_keep_off_the_line_of_guessing_and_it_off_them(judged, opened):
+    tab = opened(judged)
+    found = tab.evaluate(
+        """() => {
+          const svg = canvas(400, 320, ''), y = (v) => 300 - 280 * v, groups = [
+            { series: 'attention', values: [0.26], runs: [{}] }, { series: 'based', values: [0.24], runs: [{}] }];
+          const taken = nameGroups(svg, groups, () => 100, y, 10, 400, 0.25);
+          const crossing = along([[250, y(0.2)], [390, y(0.3)]]);
+          svg.append(baseline(y(0.25), [40, 390], 'guessing 25.0%', 14, [...taken, ...crossing]));
+          document.body.append(svg);
+          const boxes = ['attention', 'based', 'guessing 25.0%'].map((name) => {
+            const box = [...svg.querySelectorAll('text')].find((t) => t.textContent === name).getBBox();
+            return [box.x, box.y, box.x + box.width, box.y + box.height];
+          });
+          return [boxes, y(0.25)];
+        }"""
+    )
+    (attention, based, guessing), line = found
+    assert attention[3] <= line + 1, "one above the line"
+    assert based[1] >= line - 1, "one below"
+    for name in (attention, based):
+        assert name[0] >= guessing[2] or guessing[0] >= name[2] or name[1] >= guessing[3] or guessing[1] >= name[3]
+    assert guessing[2] <= 320, "the line that crosses it is at the right"

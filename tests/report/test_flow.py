@@ -71,6 +71,14 @@ def test_the_rules_of_the_run_decide_what_failed():
     assert [lane.state for lane in lanes_of(FACTS, [verdict], proof, {"names": 0.4})] == ["proven"]
 
 
+def test_a_route_that_documents_take_is_no_passed_one_where_the_verdict_failed_a_test():
+    failed = Asked("brings only what is asked", False, Estimate(0.9, 0.85, 0.93, 100), 0.9)
+    verdict = replace(named(), mechanism="undetermined", route=(), share=None, tests=(failed,))
+    proof = Proof((tried("key", "query", takes=100), tried("value", "value", takes=100)))
+    found = lanes_of(FACTS, [verdict], proof, {})
+    assert [(lane.slot, lane.state) for lane in found] == [("key", "failed"), ("value", "proven")]
+
+
 def test_a_route_that_was_not_put_to_the_proof_says_so():
     boundaries = tuple(Boundary(site, carrier, None, None) for site, carrier in zip(SITES, "kvq", strict=True))
     verdict = replace(named(mechanism="unproven: induction"), boundaries=boundaries)

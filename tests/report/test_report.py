@@ -188,7 +188,7 @@ def test_a_run_without_a_verdict_is_shown_with_its_accuracy_and_the_reason(folde
     assert row["accuracy"] == (None if name == "diverged" else run.scores.accuracy.value)
     shown = row["dev_accuracy"] if name == "diverged" else row["accuracy"]
     assert f"accuracy {100 * shown:.1f}%" in page.visible()
-    assert ("No run got as far as a grid" in page.visible()) == (name != "not judged")
+    assert ("No patching grid was asked for or reached" in page.visible()) == (name != "not judged")
 
 
 def test_a_verdict_without_a_gap_has_a_page(folder):

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, UnknownCommandError
+from cyclopts import App, CycloptsError, UnknownCommandError, UnusedCliTokensError
 
 from mixerscope import __version__
 from mixerscope.errors import FINE, MixerscopeError, UnknownName, UserError, complain
@@ -127,6 +127,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code if isinstance(code, int) else FINE
     except UnknownCommandError as error:
         return complain(_unknown_command(error, tokens))
+    except UnusedCliTokensError as error:
+        verb, unused = " ".join(error.command_chain or ()), (error.unused_tokens or tokens)[0]
+        return complain(UserError(f"{verb} does not take {unused!r}; `mixerscope {verb} --help` says what it takes"))
     except CycloptsError as error:
         return complain(UserError(str(error)))
     except (MixerscopeError, KeyboardInterrupt) as error:

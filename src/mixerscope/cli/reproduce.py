@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from mixerscope.cli.console import plain_table, results
-from mixerscope.errors import FINE, UserError
+from mixerscope.errors import FINE, UnknownName, UserError
 
 if TYPE_CHECKING:
     from mixerscope.experiments.paper.sweeps import Choice, Figure
@@ -94,6 +94,9 @@ def reproduce(
     from mixerscope.experiments.paper.sweeps import figure_names, load_figure, sweeps_of, without
     from mixerscope.sweep.call import Call
 
+    known = [*figure_names(), ALL, CLAIMS, PAGE, STATES]
+    if name not in known:
+        raise UnknownName("figure", name, known)
     kept = results_ or Path("reproduction-toy" if toy else "reproduction")
     if name in (CLAIMS, PAGE):
         return _say_claims(kept) if name == CLAIMS else _write_page(kept)

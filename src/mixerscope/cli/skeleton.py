@@ -21,7 +21,11 @@ LONGEST = 60
 def write_skeleton(kind: Kind, name: str, parent: Path) -> Path:
     """Writes the package into the new folder `parent/name` and returns it; all of it, or nothing."""
     module = name.replace("-", "_")
-    if not NAME.fullmatch(name) or keyword.iskeyword(module) or len(name) > LONGEST:
+    if len(name) > LONGEST:
+        raise UserError(f"{name[:LONGEST]!r}... cannot name a package: use at most {LONGEST} letters")
+    if keyword.iskeyword(module):
+        raise UserError(f"{name!r} cannot name a package, as it is a word of Python; take another, such as my-{kind}")
+    if not NAME.fullmatch(name):
         raise UserError(
             f"{name!r} cannot name a package: use small letters, digits and single hyphens, a letter first, such as"
             f" my-{kind}"

@@ -5,7 +5,7 @@ of the other slots. What failed a test, or was not put to one, says so.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mixerscope.analysis import Rules
@@ -51,7 +51,7 @@ def lanes_of(facts: Facts, verdicts: Sequence[Verdict], proof: Proof | None, rul
     found: list[Lane] = []
     for verdict in verdicts:
         named = _named(facts, verdict)
-        found += [named] if named else _tested(facts, verdict.slot, proof, rules)
+        found += [named] if named else _refuted(verdict, _tested(facts, verdict.slot, proof, rules))
     judged = {verdict.slot for verdict in verdicts}
     for slot in facts.together:
         if slot not in judged:
@@ -76,6 +76,12 @@ def _named(facts: Facts, verdict: Verdict) -> Lane | None:
         steps = _steps(facts, verdict.slot, carriers)
     untested = verdict.mechanism.startswith(UNPROVEN) or not any(test.name == "sufficient" for test in verdict.tests)
     return Lane(verdict.slot, "untested" if untested else "proven", verdict.share, tuple(steps))
+
+
+def _refuted(verdict: Verdict, lanes: list[Lane]) -> list[Lane]:
+    """The routes of a slot whose verdict failed a test: documents take them, and yet none of them passed."""
+    failed = any(test.passed is False for test in verdict.tests)
+    return [replace(lane, state="failed") for lane in lanes] if failed else lanes
 
 
 def _tested(facts: Facts, slot: str, proof: Proof | None, rules: Mapping[str, Any]) -> list[Lane]:

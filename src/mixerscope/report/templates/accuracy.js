@@ -49,11 +49,11 @@ kinds.accuracy = (holder, width) => {
   svg.append(yAxis([0, 0.25, 0.5, 0.75, 1], y, left, right, (v) => `${100 * v}%`),
     xAxis(values, x, floor, (v) => (axis === "lr" ? format.setting(v) : v >= 10000 ? `${Math.round(v / 1000)}k` : String(v)), AXES[axis], [left, right]));
   const apart = Math.min(singles.length === groups.length ? 5 : 18, (right - left) / 2 / Math.max(1, values.length) / series.length, 30);
-  const place = (m) => x(m[axis]) + (series.indexOf(m.series) - (series.length - 1) / 2) * apart;
+  const shiftOf = (name) => (series.indexOf(name) - (series.length - 1) / 2) * apart;
+  const place = (m) => x(m[axis]) + shiftOf(m.series);
   const thick = Math.max(4, Math.min(16, apart - 3));
   for (const { name, points } of lines) {
-    const shift = (series.indexOf(name) - (series.length - 1) / 2) * apart;
-    if (points.length > 1) svg.append(node("polyline", { points: points.map((p) => `${x(p.x) + shift},${y(p.y)}`).join(" "), class: `line ${lineClass(series.indexOf(name))}` }));
+    if (points.length > 1) svg.append(node("polyline", { points: points.map((p) => `${x(p.x) + shiftOf(name)},${y(p.y)}`).join(" "), class: `line ${lineClass(series.indexOf(name))}` }));
   }
   const tipOf = (m, alone) => {
     const said = m.accuracy ? estimated(m.accuracy, format.percent) : `${format.percent(m.dev)} on the dev set, n = ${m.dev_n}`;
@@ -77,12 +77,13 @@ kinds.accuracy = (holder, width) => {
       node("line", { x1: box.x - 2, x2: box.x + box.width + 2, y1: y(median(found)), y2: y(median(found)), class: `median ${colour}`, "data-tip": tip }));
     runs.forEach((m, k) => svg.append(mark(m, middle + ((k % 5) - 2) * Math.min(3, thick / 6), "of-seeds", 3)));
   }
+  const alone = axis !== "lr" && lines.every(({ points }) => points.length < 2);
+  const named = alone ? nameGroups(svg, groups, place, y, thick, width, task.guessing) : [];
   if (task.guessing !== null) {
-    const name = `guessing ${format.percent(task.guessing)}`, line = y(task.guessing);
-    const through = groups.flatMap((g) => Array.from({ length: 25 }, (_, k) => [place(g.runs[0]), y(g.values[0] + (k / 24) * (g.values.at(-1) - g.values[0]))]));
-    svg.append(baseline(line, [left, right], name, top, [...through, ...models.map((m) => [place(m), y(accuracyOf(m))])]));
+    const through = groups.flatMap((g) => along([[place(g.runs[0]), y(g.values[0])], [place(g.runs[0]), y(g.values.at(-1))]]));
+    const drawn = [...through, ...named, ...models.map((m) => [place(m), y(accuracyOf(m))]), ...lines.flatMap(({ name, points }) => along(points.map((p) => [x(p.x) + shiftOf(name), y(p.y)])))];
+    svg.append(baseline(y(task.guessing), [left, right], `guessing ${format.percent(task.guessing)}`, top, drawn));
   }
-  if (axis !== "lr" && lines.every(({ points }) => points.length < 2)) nameGroups(svg, groups, place, y, thick, width);
   const single = singles.length ? [{ name: "single seed: another may differ", mark: shape("circle", 13, 7, 4.5, { class: "point single grey" }) }] : [];
   const several = singles.length < groups.length ? [{ name: "seeds: lowest, median, highest", mark: node("g", { class: "grey" }, node("rect", { x: 8, y: 1, width: 10, height: 12, rx: 2, class: "seeds" }), node("line", { x1: 6, x2: 20, y1: 5, y2: 5, class: "median" })) }] : [];
   const keys = legend([...series.map((name, i) => lineKey(i, name)), ...mechanisms.map((name, i) => shapeKey(SHAPES[i % SHAPES.length], name)), ...several, ...single,
@@ -92,16 +93,25 @@ kinds.accuracy = (holder, width) => {
   return { svg, rows, keys, stamp: models.length && singles.length === groups.length ? "single seeds" : "", note: note.filter(Boolean).join(" ") };
 };
 
-// Groups without a line to name them get their name beside them, once, where neither another name nor another group stands.
-function nameGroups(svg, groups, place, y, thick, width) {
+// Groups without a line to name them get their name beside them, once, where neither another name nor another group stands,
+// nor the line of guessing goes. Points of the names are returned, so that what is drawn later keeps off them.
+function nameGroups(svg, groups, place, y, thick, width, guessing) {
   const taken = groups.map((g) => [place(g.runs[0]) - thick / 2 - 4, place(g.runs[0]) + thick / 2 + 4, y(median(g.values)) + 4, g]);
+  const names = [];
   for (const group of groups) {
     const size = wide(group.series), px = place(group.runs[0]), gap = group.runs.length > 1 ? thick / 2 + 8 : 12;
     const after = px + gap + 1 + size < width - 8;
     const from = after ? px + gap : px - gap - size;
-    let line = y(median(group.values)) + 4;
-    while (taken.some(([a, b, l, whose]) => whose !== group && Math.abs(l - line) < 12 && from < b && from + size > a)) line += 13;
+    const crossed = (line) => guessing !== null && line - 10 < y(guessing) && line + 4 > y(guessing);
+    const blocked = (line) => crossed(line) || taken.some(([a, b, l, whose]) => whose !== group && Math.abs(l - line) < 12 && from < b && from + size > a);
+    const beside = y(median(group.values)) + 4;
+    // Above the line of guessing where that is enough, else downwards.
+    const lifted = crossed(beside) ? y(guessing) - 5 : beside;
+    let line = blocked(lifted) ? beside : lifted;
+    while (blocked(line)) line += 1;
     taken.push([from, from + size, line]);
+    names.push(...along([[from, line - 4], [from + size, line - 4]]));
     svg.append(words(after ? px + gap : px - gap, line, group.series, { "text-anchor": after ? "start" : "end", class: "soft-text" }));
   }
+  return names;
 }

@@ -54,7 +54,7 @@ kinds.curves = (holder, width) => {
       "data-tip": `${name}: ${last.length} seed${last.length > 1 ? "s" : ""}\n${METRICS[metric]} at the end: median ${format.number(median(last))}, from ${format.number(last[0])} to ${format.number(last.at(-1))}` }));
   }
   if (metric === "accuracy" && task.guessing !== null) svg.append(baseline(y(task.guessing), [left, right], `guessing ${format.percent(task.guessing)}`, top,
-    numbers.flatMap((i) => page.overview.curves[i].step.flatMap((s, k) => (s < first || page.overview.curves[i].accuracy[k] === null ? [] : [[x(s), y(page.overview.curves[i].accuracy[k])]])))));
+    numbers.flatMap((i) => along(page.overview.curves[i].step.flatMap((s, k) => (s < first || page.overview.curves[i].accuracy[k] === null ? [] : [[x(s), y(page.overview.curves[i].accuracy[k])]]))))));
   const keys = names.length > 1 ? names.map((name, i) => lineKey(i, name)) : [];
   const ends = distinct(numbers.map((i) => page.overview.models[i].outcome)).map((o) => shapeKey({ reached: "circle", finished: "square", diverged: "cross" }[o], { reached: "reached its target", finished: "used all its steps", diverged: "diverged" }[o]));
   const below = under === null ? [] : emergence(svg, under, x, [left, right], height, steps);

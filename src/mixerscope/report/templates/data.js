@@ -16,7 +16,7 @@ const page = { overview: null, details: null, later: null };
 
 const format = {
   percent: (v) => `${(100 * v).toFixed(1)}%`,
-  number: (v) => v.toFixed(3).replace("-", "−"),
+  number: (v) => v.toFixed(3).replace(/^-(?=[0.]*$)/, "").replace("-", "−"),
   thousands: (v) => v.toLocaleString("en").replaceAll(",", "\u202f"),
   setting: (v) => (v === null ? "none" : typeof v === "number" ? (v !== 0 && Math.abs(v) < 0.001 ? Number(v.toPrecision(3)).toExponential() : String(Number(v.toPrecision(6)))) : String(v)),
 };

@@ -115,14 +115,17 @@ function titleOf(holder) {
   return `${holder.dataset.title}${number === undefined ? "" : `: ${page.overview.models[number].label}`}${chosen.length ? ` (${chosen.join(", ")})` : ""}`;
 }
 
+// Neither decode() nor toBlob(): both wait for the page to be painted next, which may be long after the click.
 async function asPng(svg) {
   const [width, height] = ["width", "height"].map((name) => Number(svg.getAttribute(name)));
   const image = new Image();
+  const loaded = new Promise((resolve, reject) => Object.assign(image, { onload: resolve, onerror: reject }));
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(svg))}`;
-  await image.decode();
+  await loaded;
   const sheet = Object.assign(document.createElement("canvas"), { width: 2 * width, height: 2 * height });
   sheet.getContext("2d").drawImage(image, 0, 0, 2 * width, 2 * height);
-  return new Promise((resolve) => sheet.toBlob(resolve, "image/png"));
+  const bytes = atob(sheet.toDataURL("image/png").split(",")[1]);
+  return new Blob([Uint8Array.from(bytes, (c) => c.charCodeAt(0))], { type: "image/png" });
 }
 
 function save(name, content, type) {

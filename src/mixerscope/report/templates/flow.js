@@ -1,5 +1,5 @@
 // The flow picture: tokens along x, blocks upward, an arrow wherever information moves from one position to another.
-const BLOCK = 78, GUTTER = 52, TOKEN = 20;
+const BLOCK = 78, TALL = 112, GUTTER = 52, TOKEN = 20;
 
 // Where a place (`key`, `key+3`, `pos:7`) stands in the example document; null where nobody knows.
 function positionOf(place, tokens) {
@@ -51,19 +51,24 @@ kinds.flow = (holder, width) => {
   const x = (place) => GUTTER + step * (columns.findIndex((c) => c.places.includes(place)) + 0.5);
   const labels = staggered(columns.map((c, i) => ({ x: GUTTER + step * (i + 0.5), text: c.role })).filter((l) => l.text));
   const lines = 1 + Math.max(0, ...labels.map((l) => l.line));
-  const top = 34, floor = top + layout.blocks * BLOCK;
-  const y = (level) => floor - level * BLOCK;
+  // A block inside which information stops on its way is taller: its arrows and their names need the room.
+  const tall = lanes.flatMap((lane) => lane.steps).filter(([level]) => level % 1).map(([level]) => Math.floor(level));
+  const heights = Array.from({ length: layout.blocks }, (_, b) => (tall.includes(b) ? TALL : BLOCK));
+  const risen = (level) => heights.reduce((sum, height, b) => sum + height * Math.max(0, Math.min(1, level - b)), 0);
+  const top = 34, floor = top + risen(layout.blocks);
+  const y = (level) => floor - risen(level);
   const tokensAt = floor + 14;
   const height = tokensAt + TOKEN + 6 + lines * 13;
   const svg = canvas(width, height, describeFlow(number, lanes, layout));
+  svg.classList.toggle("tall", tall.length > 0);
 
   for (let b = 0; b < layout.blocks; b += 1) {
-    svg.append(node("rect", { class: "band", x: GUTTER - 4, y: y(b + 1) + 9, width: width - GUTTER - 6, height: BLOCK - 18, rx: 8 }),
+    svg.append(node("rect", { class: "band", x: GUTTER - 4, y: y(b + 1) + 9, width: width - GUTTER - 6, height: heights[b] - 18, rx: 8 }),
       words(0, y(b + 0.5) + 4, `block ${b}`, { class: "soft-text" }));
   }
   svg.append(...dots(columns, layout, grids, x, y));
   const drawn = lanes.map((lane, k) => laneMarks(lane, k, lanes, x, y, width));
-  svg.append(...drawn.flatMap((d) => d.marks), ...drawn.flatMap((d) => d.labels), ...partNames(drawn, width));
+  svg.append(...drawn.flatMap((d) => d.marks), ...drawn.flatMap((d) => d.labels), ...partNames(drawn, y, width));
   svg.append(...tokenMarks(columns, step, tokensAt, page.overview.tasks.flatMap((t) => t.roles)),
     ...labels.map((l) => words(l.x, tokensAt + TOKEN + 14 + 13 * l.line, l.text, { "text-anchor": "middle", class: "soft-text" })));
   if (task.example) {
@@ -88,7 +93,7 @@ function dots(columns, layout, grids, x, y) {
       const share = known ? grids[slot].share[at] / 10000 : null;
       const ends = known ? [share, grids[slot].low[at] / 10000, grids[slot].high[at] / 10000, grids[slot].n] : null;
       const where = level ? `after block ${level - 1}` : "input";
-      const tip = known ? `${column.role}, ${where}: restoring it brings back of the ${slot}'s effect\n${estimated(ends, format.number)}` : null;
+      const tip = known ? `${column.role}, ${where}: share of the ${slot}'s effect that restoring it brings back\n${estimated(ends, format.number)}` : null;
       const centre = { cx: x(column.places[0]), cy: y(level) };
       found.push(node("circle", { ...centre, r: 1.6 + 3.4 * Math.max(0, Math.min(1, share ?? 0)), class: share > 0.05 ? "dot held" : "dot", "data-tip": tip }));
     }
@@ -117,27 +122,34 @@ function laneMarks(lane, k, lanes, x, y, width) {
       labels.push(words(x1 - 9, y1 - 1, place, { class: "lane-text strong-text", "text-anchor": "end" }));
       boxes.push([x1 - 9 - wide(place, 11, 650), x1 - 9, y1 - 1]);
     }
-    if (by) parts.push([by, y1 + 21]);
-    for (let t = 0; t <= 1; t += 0.04) {
-      const late = moved ? t * t * (3 - 2 * t) : 0;
-      points.push([x0 + (x1 - x0) * late, y0 + (end - y0) * (moved ? 1.5 * t * (1 - t) + t ** 3 : t)]);
-    }
+    const curve = Array.from({ length: 51 }, (_, n) => {
+      const t = n / 50, late = moved ? t * t * (3 - 2 * t) : 0;
+      return [x0 + (x1 - x0) * late, y0 + (end - y0) * (moved ? 1.5 * t * (1 - t) + t ** 3 : t)];
+    });
+    points.push(...curve);
+    if (by) parts.push({ by, level, curve });
   });
   return { marks, labels, parts, boxes, points };
 }
 
-// What moves information, by name: in its block as far left as no arrow and no other name is in the way.
-function partNames(drawn, width) {
+// What moves information, by name: in its block, as near to the middle of its own arrow as no arrow and no name is in the way.
+function partNames(drawn, y, width) {
   const points = drawn.flatMap((d) => d.points), boxes = drawn.flatMap((d) => d.boxes), found = [];
-  for (const [by, y] of drawn.flatMap((d) => d.parts)) {
-    if (found.some((one) => one.by === by && one.y === y)) continue;
-    const free = (left) => points.every(([px, py]) => py < y - 14 || py > y + 6 || px < left - 6 || px > left + wide(by) + 6)
-      && boxes.every(([from, to, at]) => Math.abs(at - y) > 13 || to < left - 4 || from > left + wide(by) + 4);
-    let left = GUTTER + 2;
-    while (!free(left) && left + wide(by) < width - 12) left += 4;
-    if (!free(left)) left = GUTTER + 2;
-    boxes.push([left, left + wide(by), y]);
-    found.push({ by, y, mark: words(left, y, by, { class: "lane-text" }) });
+  for (const { by, level, curve } of drawn.flatMap((d) => d.parts)) {
+    if (found.some((one) => one.by === by && one.level === level)) continue;
+    const size = wide(by), block = Math.ceil(level), middle = curve[25];
+    const far = ([px, py], left, at) => Math.hypot(Math.max(left - px, 0, px - left - size), Math.max(at - 9 - py, 0, py - at - 2));
+    const free = (left, at) => points.every((point) => far(point, left, at) >= 6)
+      && boxes.every(([from, to, line]) => Math.abs(line - at) > 13 || to < left - 4 || from > left + size + 4);
+    let best = { left: GUTTER + 2, at: y(block) + 21, cost: Infinity };
+    for (let at = y(block) + 21; at <= y(block - 1) - 12; at += 3) {
+      for (let left = GUTTER + 2; left + size < width - 12; left += 3) {
+        const cost = far(middle, left, at);
+        if (cost < best.cost && free(left, at)) best = { left, at, cost };
+      }
+    }
+    boxes.push([best.left, best.left + size, best.at]);
+    found.push({ by, level, mark: words(best.left, best.at, by, { class: "lane-text" }) });
   }
   return found.map((one) => one.mark);
 }

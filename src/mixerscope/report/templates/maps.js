@@ -1,5 +1,5 @@
 // Heat maps: the shares of one model by site and role, and likelihoods by architecture and width as the paper prints them.
-const CELL_HEIGHT = 24;
+const CELL_HEIGHT = 24, NARROWEST = 34;
 const PANELS = { restore: "restore: share brought back", break: "break: share taken away" };
 
 const ramp = (share) => `q${Math.round(20 * Math.max(0, Math.min(1, share)))}`;
@@ -27,12 +27,14 @@ kinds.map = (holder, width) => {
   const gutter = Math.min(0.5 * width, Math.max(...sites.map((s) => wide(name(s), 11))) + 10);
   const beside = all && width > 2 * (gutter + 44 * roles.length);
   const room = (beside ? width / 2 : width) - gutter - 4;
-  const cell = Math.min(46, room / roles.length);
+  // Where there is no room for the numbers side by side, the figure is drawn wider than its place, which makes it smaller.
+  const cell = Math.max(NARROWEST, Math.min(46, room / roles.length));
+  const whole = beside ? width : Math.max(width, gutter + 4 + cell * roles.length);
   const slanted = Math.max(...roles.map((r) => wide(r, 11))) > cell - 4;
   const below = slanted ? 12 + 0.5 * Math.max(...roles.map((r) => wide(r, 11))) : 18;
   const panel = 20 + sites.length * CELL_HEIGHT;
   const height = beside ? panel + below : 2 * panel + 8 + below;
-  const svg = canvas(width, height, describeMap(number, holder.dataset.slot, rows, sites, name));
+  const svg = canvas(whole, height, describeMap(number, holder.dataset.slot, rows, sites, name));
   Object.keys(PANELS).forEach((direction, p) => {
     const left = gutter + (beside ? (p * width) / 2 : 0), top = 20 + (beside ? 0 : p * (panel + 8));
     svg.append(words(left, top - 7, PANELS[direction], { class: "soft-text" }));

@@ -66,17 +66,24 @@ function yAxis(values, place, x, right, label) {
     words(x - 6, place(v) + 4, label(v), { "text-anchor": "end" })]));
 }
 
+// Points every few pixels of a line through these.
+const along = (points) => points.flatMap(([x1, y1], i) => {
+  const [x0, y0] = points[Math.max(0, i - 1)], count = Math.max(1, Math.ceil(Math.hypot(x1 - x0, y1 - y0) / 4));
+  return Array.from({ length: count }, (_, k) => [x0 + ((x1 - x0) * (k + 1)) / count, y0 + ((y1 - y0) * (k + 1)) / count]);
+});
+
 // A dashed line with its name above or below it: inside, and where least of what is drawn is in the way.
 function baseline(y, [left, right], name, top, drawn = []) {
   const size = wide(name) + 8;
-  const ends = { end: right, start: left + 4, middle: (left + right) / 2 };
-  const places = Object.keys(ends).flatMap((end) => (y - 4 < top + 8 ? [y + 12] : [y - 4, y + 12]).map((at) => {
-    const from = ends[end] - { end: size, start: 4, middle: size / 2 }[end];
-    return { end, at, hidden: drawn.filter(([px, py]) => px > from && px < from + size && py > at - 14 && py < at + 5).length };
+  const inner = Array.from({ length: 7 }, (_, k) => ["middle", left + ((right - left) * (k + 1)) / 8]).filter(([, x]) => x - size / 2 > left && x + size / 2 < right);
+  const ends = [["end", right], ["start", left + 4], ...inner];
+  const places = ends.flatMap(([end, x]) => (y - 4 < top + 8 ? [y + 12] : [y - 4, y + 12]).map((at) => {
+    const from = x - { end: size, start: 4, middle: size / 2 }[end];
+    return { end, x, at, hidden: drawn.filter(([px, py]) => px > from && px < from + size && py > at - 14 && py < at + 5).length };
   }));
-  const { end, at } = places.reduce((best, one) => (one.hidden < best.hidden ? one : best));
+  const { end, x, at } = places.reduce((best, one) => (one.hidden < best.hidden ? one : best));
   return node("g", { class: "baseline" }, node("line", { x1: left, x2: right, y1: y, y2: y }),
-    words(ends[end], at, name, { "text-anchor": end }));
+    words(x, at, name, { "text-anchor": end }));
 }
 
 const SHAPES = ["circle", "triangle", "square", "diamond", "cross", "down", "plus", "bar"];
