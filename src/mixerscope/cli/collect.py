@@ -40,6 +40,7 @@ def collect(
     """
     from mixerscope.cli.progress import following
     from mixerscope.export import write_collected
+    from mixerscope.showing import counted
     from mixerscope.spec.reading import use_all
 
     use_all(use)
@@ -54,8 +55,6 @@ def collect(
         )
     size = found.path.stat().st_size / 2**20
     rows = sum(found.rows.values())
-    results().print(
-        f"{rows:,} rows in {len(found.rows)} tables of {found.runs:,} runs: {found.path}, {size:.1f} MiB",
-        markup=False, soft_wrap=True,
-    )  # fmt: skip
+    what = f"{counted(rows, 'row')} in {counted(len(found.rows), 'table')} of {counted(found.runs, 'run')}"
+    results().print(f"{what}: {found.path}, {size:.1f} MiB", markup=False, soft_wrap=True)
     return FAILED if found.left_out else FINE

@@ -59,5 +59,7 @@ def export(
     made, without = write_records(runs, to, organisation, strict)
     for complaint in without:
         remark(f"left out: {complaint}")
-    results().print(f"{len(runs) - len(without)} records: {made}", markup=False, soft_wrap=True)
+    from mixerscope.showing import counted
+
+    results().print(f"{counted(len(runs) - len(without), 'record')}: {made}", markup=False, soft_wrap=True)
     return FAILED if left_out or without else FINE
