@@ -19,7 +19,7 @@ METHODS = {"single direction": "one direction", "leace": "LEACE", "iterated proj
 RANDOM = "random, as LEACE's"
 TOOK, LEFT = "nothing is left to read", "a fresh probe still reads it"
 VERDICTS = ("carried", "recomputed", "length-specific", "undetermined")
-SIZE, COLUMNS = 150, 5
+SIZE, COLUMNS = 150, (5, 4, 3)
 LOWEST = -0.25
 """Answers below guessing are drawn at this height at most: where much is guessed, little is a lot below it."""
 LEGEND = alt.Legend(title=None, symbolOpacity=1, symbolType="stroke", symbolSize=300)
@@ -75,10 +75,13 @@ def _panels(rows: Sequence[Row], title: str, layers: Sequence[alt.Chart], order:
         nothing = alt.Chart(alt.Data(values=[{"said": NOTHING}])).mark_text(color=GREY).encode(text="said:N")
         return nothing.properties(title=title)
     order = order or list(dict.fromkeys(row["task"] for row in rows))
+    # Places without a panel would have axes too.
+    panels = len({row["task"] for row in rows})
+    columns = min(COLUMNS, key=lambda count: -panels % count if panels > count else 0)
     return (
         alt.layer(*layers, data=alt.Data(values=list(rows)))
         .properties(width=SIZE, height=SIZE)
-        .facet(facet=alt.Facet("task:N", sort=list(order), title=None), columns=COLUMNS)
+        .facet(facet=alt.Facet("task:N", sort=list(order), title=None), columns=columns)
         .properties(title=title)
     )
 
