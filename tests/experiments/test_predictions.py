@@ -7,7 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from mixerscope.analysis.tracking import LEARNED
 from mixerscope.experiments.paper.render import sha256
+from mixerscope.experiments.task_flip.models import FOUR, models_of
+from mixerscope.experiments.task_flip.predictions import asked, by_verdict, predictions
 from mixerscope.experiments.task_flip.render import ABOUT, FOUND, TABLE, Study
 from mixerscope.experiments.task_flip.tables import load
 
@@ -89,3 +92,34 @@ def test_what_is_kept_of_the_study_is_that_of_its_data():
     assert said["cells"] == json.loads(json.dumps(study.as_json()["cells"]))
     recorded = json.loads((KEPT / ABOUT).read_text())["files"]
     assert recorded == {name: sha256(KEPT / name) for name in recorded}
+
+
+def test_what_the_document_says_of_misses_is_that_of_the_data():
+    """In words, so that nobody forgets them when more cohorts are kept."""
+    said = " ".join((KEPT.parents[1] / "docs" / "states.md").read_text().split())
+    models = asked(models_of(load(KEPT)))
+    whole = [model for model in models if model.whole]
+    seen = [m for m in whole if m.cell[1] == "Transformer" and m.cell[0] in ("parity", "Dyck", "S3")]
+    assert f"over {len(whole)} models ({len(seen)} of them Transformers, which had been seen)" in said
+    areas = {one.by: one.overall.value for one in predictions(models)}
+    assert f"the area is {areas['verdict, runs with every stage']:.2f}, and over all {len(models)}" in said
+    told = (areas[by] for by in ("architecture and task", "accuracy at the training length", "readability"))
+    both, accuracy, readability = told
+    assert f"together give {both:.2f}, accuracy {accuracy:.2f}, readability {readability:.2f}" in said
+    count, held = by_verdict(models)["carried"]
+    assert f"{held} of {count} that are called carried hold" in said
+    resets = [m for m in whole if m.cell[0] == "S3 with resets"]
+    without = predictions([m for m in whole if m not in resets])[0]
+    assert f"the area of those with every stage is {without.overall.value:.2f}" in said
+    recurrent = [m for m in resets if m.cell[1] != "Transformer"]
+    names = [m.verdict for m in recurrent]
+    assert all(m.holds(FOUR) for m in recurrent)
+    counts = len(recurrent), names.count("carried"), names.count("recomputed")
+    assert "all {} recurrent models do, of which {} are called carried, {} recomputed".format(*counts) in said
+    open_ = [m for m in models if m.verdict == "undetermined"]
+    pass_all = [m for m in open_ if all((m.tests.get(name) or 0.0) >= 0.75 for name in LEARNED)]
+    good = sum(bool(m.holds(FOUR)) for m in pass_all)
+    assert (
+        f"Of the {by_verdict(models)['undetermined'][1]} undetermined models that hold, {good} pass all three" in said
+    )
+    assert f"{len(pass_all) - good} models that do not hold are like them" in said
