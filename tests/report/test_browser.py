@@ -183,11 +183,13 @@ def test_several_seeds_are_a_distribution_and_are_named_once(kernels, tmp_path, 
     assert re.search(r"2 seeds\nmedian \d+\.\d%, from \d+\.\d% to \d+\.\d%\nno interval over 2 seeds", said)
     assert figure.locator(".head > .stamp").is_hidden()
     tab.locator("fieldset", has_text="width").get_by_label("8", exact=True).uncheck()
+    boxes.nth(2).wait_for(state="detached")  # nor are they drawn again at once
     assert (boxes.count(), figure.locator("svg text.soft-text").all_text_contents()) == (
         2,
         ["mamba d_conv=2", "mamba d_conv=4"],
     )
     tab.locator("fieldset", has_text="seed").get_by_label("1", exact=True).uncheck()
+    boxes.first.wait_for(state="detached")
     assert (boxes.count(), figure.locator(".point.single").count()) == (0, 2 + 1), "and one in the legend"
     assert figure.locator(".head > .stamp").inner_text() == "single seeds"
 
