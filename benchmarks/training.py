@@ -9,10 +9,11 @@ Each row is written as soon as it is measured, so that a call that is cut short 
 """
 
 import argparse
+import itertools
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,14 +126,13 @@ def _rate(step: Callable[[], object], seconds: float, least: int = 0) -> float:
     return steps / (time.perf_counter() - started)
 
 
-def compile_ahead(options: argparse.Namespace, machine: Machine) -> None:
+def compile_ahead(todo: Sequence[tuple[str, int]], options: argparse.Namespace, machine: Machine) -> None:
     """Compiles all that is to be measured, several at a time: `ready_s` is then what a warm cache takes."""
-    cohorts: list[Cohort] = []
-    for name in options.architectures:
-        specs = [published_spec(name, width, options.precision, options.task) for width in options.widths]
-        cohorts += [Cohort(tuple(with_rates(spec, rates_of(options.models)))) for spec in specs]
-        if options.checks:
-            cohorts += [Cohort(tuple(specs)) for specs in specs_of_checks(name, options.precision)]
+    specs = [published_spec(name, width, options.precision, options.task) for name, width in todo]
+    cohorts = [Cohort(tuple(with_rates(spec, rates_of(options.models)))) for spec in specs]
+    if options.checks:
+        checked = [specs_of_checks(name, options.precision) for name in options.architectures]
+        cohorts += [Cohort(tuple(specs)) for several in checked for specs in several]
     started = time.perf_counter()
     ahead = Ahead(cohorts, machine, os.cpu_count() or 1)
     while not all(ahead.is_ready(cohort, wait=60) for cohort in cohorts):
@@ -145,9 +145,12 @@ def on_gpu(options: argparse.Namespace, out: Path) -> dict[str, Any]:
     machine = Machine("cuda", kernels=options.kernels, compile=options.compile)
     limits = ceilings(options.precision)
     print(json.dumps(limits), flush=True)
+    rows: list[dict[str, Any]] = json.loads(out.read_text())["rows"] if options.missing and out.exists() else []
+    there = {(row["architecture"], row["width"]) for row in rows}
+    wanted = itertools.product(options.architectures, options.widths)
+    todo = [cell for cell in wanted if cell not in there]
     if options.ahead:
-        compile_ahead(options, machine)
-    rows: list[dict[str, Any]] = []
+        compile_ahead(todo, options, machine)
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -156,11 +159,10 @@ def on_gpu(options: argparse.Namespace, out: Path) -> dict[str, Any]:
         **limits,
         "rows": rows,
     }
-    for architecture in options.architectures:
-        for width in options.widths:
-            rows.append(gpu_row(architecture, width, options, machine, limits))
-            print(json.dumps(rows[-1]), flush=True)
-            _write(out, result | {"kernels": kernels.used()})
+    for architecture, width in todo:
+        rows.append(gpu_row(architecture, width, options, machine, limits))
+        print(json.dumps(rows[-1]), flush=True)
+        _write(out, result | {"kernels": kernels.used()})
     if options.checks:
         result["checks"] = same_bits(options.architectures, machine, options.precision)
         for name, found in result["checks"].items():
@@ -203,6 +205,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="that each rate is measured for, at least")
     parser.add_argument("--steps", type=int, default=0, help="of a cohort that are timed, at least")
     parser.add_argument("--no-loops", dest="loops", action="store_false", help="leave out the loops over one model")
+    parser.add_argument("--missing", action="store_true", help="keep the rows that were measured before")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.device == "cpu":
