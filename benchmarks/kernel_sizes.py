@@ -19,6 +19,7 @@ from benchmarks.training_specs import published_spec
 from mixerscope.kernels import (
     delta_rule,
     direct_conv,
+    direct_correlation,
     head,
     residual,
     residual_attention,
@@ -106,6 +107,15 @@ def convolutions(models: int, width: int) -> Calls:
     return calls
 
 
+def correlation(models: int, width: int) -> Calls:
+    """Of H3, whose shift has 1024 taps."""
+    b, c, grad = numbers(models, width, 1024), numbers(models, width, 1024), numbers(models, width, LENGTH)
+    return {
+        "forward": lambda: direct_correlation.forward(b, c, LENGTH),
+        "backward": lambda: direct_correlation.backward(grad, b, c),
+    }
+
+
 def scan(models: int, width: int) -> Calls:
     u, dt, grad = (numbers(models, DOCUMENTS, LENGTH, 2 * width) for _ in range(3))
     b, c = (numbers(models, DOCUMENTS, LENGTH, 16) for _ in "bc")
@@ -133,6 +143,7 @@ KINDS: dict[str, tuple[Callable[[int, int], Calls], tuple[ModuleType, ...]]] = {
     "update": (an_update, (update,)),
     "head": (the_head, (head, sums)),
     "convolutions": (convolutions, (direct_conv,)),
+    "correlation": (correlation, (direct_correlation,)),
     "scan": (scan, (selective_scan, sums)),
     "delta": (delta, (delta_rule,)),
 }
