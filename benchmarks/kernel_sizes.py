@@ -28,7 +28,9 @@ from mixerscope.kernels import (
     sums,
     update,
 )
+from mixerscope.machine import matmuls
 from mixerscope.model import build_model
+from mixerscope.training.head import plain_head_loss, plain_head_loss_backward
 
 DOCUMENTS, LENGTH = 32, 35
 EPSILON = 1e-5
@@ -90,10 +92,20 @@ def the_head(models: int, width: int) -> Calls:
     x, table = numbers(models, DOCUMENTS, width), numbers(models, 8196, width)
     targets = torch.randint(8196, (models, DOCUMENTS), device="cuda")
     grad, total = numbers(models), head.forward(x, table, targets, -100, False)[1]
-    return {
+    calls: Calls = {
         "forward": lambda: head.forward(x, table, targets, -100, False),
         "backward": lambda: head.backward(grad, x, table, targets, total, -100, False),
+        "forward, exact": lambda: head.forward(x, table, targets, -100, True),
+        "backward, exact": lambda: head.backward(grad, x, table, targets, total, -100, True),
     }
+
+    def exactly(plain: Callable[..., object], *inputs: Tensor) -> object:
+        with matmuls("float32"):
+            return plain(*inputs, -100, True)
+
+    calls["plain forward, exact"] = lambda: exactly(plain_head_loss, x, table, targets)
+    calls["plain backward, exact"] = lambda: exactly(plain_head_loss_backward, grad, x, table, targets, total)
+    return calls
 
 
 def convolutions(models: int, width: int) -> Calls:

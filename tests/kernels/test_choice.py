@@ -28,6 +28,12 @@ def test_a_kernel_that_agrees_is_used(kernel):
     assert kernels.used() == {"op": "kernel"}
 
 
+def test_a_kernel_that_is_slower_is_not_asked(kernel):
+    kernel("raising")
+    assert kernels.body("op", (numbers(3, 4),), plain, faster="wide") is plain
+    assert kernels.used() == {"op": "plain: wide"}
+
+
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [

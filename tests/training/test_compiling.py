@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from mixerscope.machine import Machine
+from mixerscope.kernels.precision import exact_products
+from mixerscope.machine import MATMUL_PRECISION, Machine
 from mixerscope.training import compile_cohort, compiling, train_cohort, trainer
 from mixerscope.training.compiling import BetterProducts, number_of_parts
 from mixerscope.training.stack import Stack
@@ -224,3 +225,13 @@ def test_a_compiled_cohort_trains_the_weights_that_an_eager_one_does(monkeypatch
         assert member.history[-1].loss == pytest.approx(want.history[-1].loss, rel=1e-9)
         for name, weight in want.weights.items():
             torch.testing.assert_close(member.weights[name], weight, rtol=1e-8, atol=1e-10)
+
+
+def test_a_step_may_ask_how_exact_products_are(monkeypatch):
+    """The compiler cannot look into that question, and must not keep an answer that has changed."""
+    compile_ = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, options, **more: compile_(f, backend="eager", **more))
+    function = compiling.compiled(lambda x: x * (2 if exact_products() else 3))
+    for products, factor in (("highest", 2), ("high", 3), ("highest", 2)):
+        with MATMUL_PRECISION.held(products):
+            assert function(torch.ones(1)).item() == factor

@@ -65,7 +65,7 @@ def test_the_table_is_not_copied_and_its_gradient_is_in_one_piece(monkeypatch):
     x, targets = numbers(3, 7, 5, dtype=torch.float32), some_targets(7, vocabulary=11)
     seen = {}
 
-    def watched(name, inputs, plain, tolerance):
+    def watched(name, inputs, plain, changes, tolerance, faster):
         seen[name] = [t.data_ptr() for t in inputs if isinstance(t, torch.Tensor)], inputs
         return plain
 
@@ -133,7 +133,7 @@ def test_the_compiler_is_told_the_right_shapes():
 def test_kernels_are_held_to_what_products_were_asked_for(monkeypatch, products, dtype, exact, tolerance):
     seen = []
 
-    def watched(name, inputs, plain, tolerance):
+    def watched(name, inputs, plain, changes, tolerance, faster):
         seen.append((inputs[-1], tolerance))
         return plain
 
@@ -142,3 +142,28 @@ def test_kernels_are_held_to_what_products_were_asked_for(monkeypatch, products,
     with MATMUL_PRECISION.held(products):
         head.head_loss(x, table, some_targets(7, vocabulary=11)).backward()
     assert seen == [(exact, tolerance)] * 2
+
+
+@pytest.mark.parametrize(
+    ("products", "width", "dtype", "plain"),
+    [
+        ("highest", 65, torch.float32, True),
+        ("highest", 64, torch.float32, False),
+        ("high", 65, torch.float32, False),
+        ("highest", 65, torch.bfloat16, False),
+    ],
+)
+def test_products_that_no_tensor_core_makes_are_left_to_the_library_if_they_are_wide(
+    monkeypatch, products, width, dtype, plain
+):
+    reasons = []
+
+    def watched(name, inputs, plain, changes, tolerance, faster):
+        reasons.append(faster)
+        return plain
+
+    monkeypatch.setattr(head, "body", watched)
+    x, table = numbers(7, width, dtype=dtype).requires_grad_(), numbers(11, width, dtype=dtype, seed=1)
+    with MATMUL_PRECISION.held(products):
+        head.head_loss(x, table, some_targets(7, vocabulary=11)).backward()
+    assert [reason is not None for reason in reasons] == [plain, plain]

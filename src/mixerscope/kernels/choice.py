@@ -44,6 +44,7 @@ def body(
     changes: int = 0,
     tolerance: float | None = None,
     sample: Sequence[Any] | None = None,
+    faster: str | None = None,
 ) -> Callable[..., Any]:
     """`plain`, or the kernel of this name with the same arguments if it agrees with `plain` on `inputs`.
 
@@ -52,12 +53,14 @@ def body(
 
     With `changes`, both write their results into so many of the first inputs; comparing them uses copies. `tolerance`
     takes the place of that of the inputs' type, where the operator was asked to compute less exactly than it could.
-    `sample` is what to compare on where the inputs may be many and large: some of the documents, say.
+    `sample` is what to compare on where the inputs may be many and large: some of the documents, say. `faster` says why
+    `plain` is faster on these inputs, where it is.
 
     Numbers among the inputs are handed on; they may not change what is computed in another way than shapes do. The
     first time shapes and types are seen, kernel and plain body both run: not while a CUDA graph is being captured.
     """
-    runs_as = _reason_for_plain(name, inputs) or _agreement(name, sample or inputs, plain, changes, tolerance)
+    runs_as = _reason_for_plain(name, inputs) or (f"plain: {faster}" if faster else None)
+    runs_as = runs_as or _agreement(name, sample or inputs, plain, changes, tolerance)
     _used.setdefault(name, {}).setdefault(runs_as)
     if _tallies and (tally := _tallies.get(_place(inputs))) is not None:
         tally.seen.setdefault(name, {}).setdefault(runs_as)

@@ -14,13 +14,16 @@ from mixerscope.kernels import body
 from mixerscope.kernels.precision import exact_products, tolerance_of
 from mixerscope.mixers.ops.operator import stacked_operator
 
-WIDEST = 64
-"""Of the streams whose kernel holds all channels of some rows."""
+WIDEST, WIDEST_EXACT = 64, 0
+"""Of the streams whose kernel holds all channels of some rows. In strict float32 there is none: without tensor cores
+its backward pass takes three times as long (35 models of width 64), which is more than it saves."""
 
 
 def fits(x: Tensor) -> bool:
-    """Whether there is a kernel for this stream [..., d]."""
-    return x.is_cuda and x.dtype == torch.float32 and x.shape[-1] <= WIDEST
+    """Whether there is a kernel for this stream [..., d], and it is faster."""
+    if not x.is_cuda or x.dtype != torch.float32:
+        return False
+    return x.shape[-1] <= (WIDEST_EXACT if exact_products() else WIDEST)
 
 
 def residual_mlp(x: Tensor, norm: nn.LayerNorm, up: nn.Linear, down: nn.Linear) -> Tensor:

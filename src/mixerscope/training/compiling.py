@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from mixerscope import kernels
 from mixerscope.kernels.layout import PROCESSORS
+from mixerscope.kernels.precision import exact_products
 
 TILE = 64
 """Rows and columns of a result that one processor of a GPU computes in one go."""
@@ -36,6 +37,8 @@ def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         "deterministic": True,
         "post_grad_custom_pre_pass": BetterProducts(),
     }
+    # Which the compiler cannot look into; it compiles anew whenever that setting has changed.
+    torch.compiler.assume_constant_result(exact_products)
     quick = torch.compile(function, dynamic=False, fullgraph=True, options=options)
     # Every cohort has shapes of its own: none is to become a variable, and there is no number of them that is too many.
     settings = {
