@@ -105,11 +105,17 @@ def test_rates_and_seconds_in_the_docs_are_those_that_were_recorded():
     rows = json.loads((results / "training_cuda_tf32_compiled.json").read_text())["rows"]
     recorded = {row["architecture"].replace("_", ""): [f"{row[key]:.0f}" for key in keys] for row in rows}
     assert {name.lower(): numbers for name, *numbers in printed} == recorded
-    wide = json.loads((results / "training_cuda_tf32_compiled_stacks_of_21.json").read_text())["rows"]
-    rates = {(row["architecture"].replace("_", ""), row["width"]): f"{row['steps_per_s']:.0f}" for row in wide}
-    printed = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \| \d+% \| \d+% \|$", text, re.M)
-    found = {(name.lower(), d): rate for name, *both in printed for d, rate in zip((128, 256), both, strict=True)}
-    assert found == rates
+    rates = {}
+    for precision in ("tf32", "float32"):
+        stacks = json.loads((results / f"training_cuda_{precision}_compiled_stacks_of_35.json").read_text())["rows"]
+        for row in stacks:
+            rates.setdefault(row["architecture"].replace("_", ""), {})[precision, row["width"]] = row["steps_per_s"]
+    cells = [(precision, width) for width in (16, 32, 64, 128, 256) for precision in ("tf32", "float32")]
+    printed = re.findall(r"^\| (\w+) " + r"\| (\d+) / (\d+) " * 5 + r"\|$", text, re.M)
+    found = {name.lower(): numbers for name, *numbers in printed}
+    assert found == {name: [f"{row[cell]:.0f}" for cell in cells] for name, row in rates.items()}
+    sums = [f"{sum(50_016 / row[cell] for row in rates.values()) / 60:.1f}" for cell in cells]
+    assert [*re.findall(r"^\| all, .*$", text, re.M)[0].replace("/", "|").replace(" ", "").split("|")[2:-1]] == sums
     for name, file in (("TF32", "tf32"), ("strict float32", "float32")):
         lines = [json.loads(line) for line in (results / f"figure3_{file}.jsonl").read_text().splitlines()]
         models = sum(row["finished"] + row["diverged"] for row in lines if row["kind"] == "cohort")

@@ -67,15 +67,17 @@ def test_cohorts_longer_than_a_job_have_jobs_of_their_own(figure3, gpu, tmp_path
 
 
 def test_estimates_agree_with_the_rates_they_come_from(figure3, gpu):
-    """Steps per second of seven stacked models, TF32, compiled, as measured."""
-    results = Path(__file__).parents[2] / "benchmarks" / "results" / "training_cuda_tf32_compiled.json"
-    rows = json.loads(results.read_text())["rows"]
-    measured = {(row["architecture"], row["width"]): row["steps_per_s"] for row in rows}
-    assert len(measured) >= 7
-    for cohort in group(load_runs("figure3", {"train.precision": "tf32"})):
-        rate = measured.get((cohort.first.model.architecture, cohort.first.model.width))
-        if rate is not None:
-            assert cohort.first.train.steps / estimate(cohort, gpu).train == pytest.approx(rate, rel=0.1)
+    """Steps per second of 7 and 35 stacked models, TF32, compiled, as measured."""
+    results = Path(__file__).parents[2] / "benchmarks" / "results"
+    for file, seeds in (("no_loops", [0]), ("stacks_of_35", [0, 1, 2, 3, 4])):
+        rows = json.loads((results / f"training_cuda_tf32_compiled_{file}.json").read_text())["rows"]
+        measured = {(row["architecture"], row["width"]): row["steps_per_s"] for row in rows}
+        assert len(measured) >= 7
+        runs = [run.changed(seed=seed) for run in load_runs("figure3", {"train.precision": "tf32"}) for seed in seeds]
+        for cohort in group(runs):
+            rate = measured.get((cohort.first.model.architecture, cohort.first.model.width))
+            if rate is not None:
+                assert cohort.first.train.steps / estimate(cohort, gpu).train == pytest.approx(rate, rel=0.2)
     assert {cohort.first.model.architecture for cohort in group(figure3)} == set(GPU)
 
 

@@ -4,11 +4,11 @@ On a GPU a training step of K stacked models costs
 
     layers x LAUNCH  +  K x parameters x PARAMETER  +  K x tokens x width x layers x ELEMENT  seconds:
 
-kernels too short to fill the chip, memory traffic of the optimiser, and the mixers themselves. ELEMENT is such that the
-rates measured on one H200 with 21 models at widths 128 and 256 follow from memory and mixers alone (associative recall,
-35 tokens, batch 32, 2 layers, compiled, TF32; `benchmarks/results/training_cuda_tf32_compiled_stacks_of_21.json`), and
-LAUNCH such that those of seven at width 64, of an earlier trainer, are met too (`training_cuda_tf32_compiled.json`):
-together they foresee 1.1 to 1.2 of what the wide ones take. What else was measured and what was guessed is said below.
+kernels too short to fill the chip, memory traffic of the optimiser, and the mixers themselves. LAUNCH and ELEMENT are
+fitted to what was measured on one H200 with 35 models at five widths and with seven at width 64 (associative recall,
+35 tokens, batch 32, 2 layers, compiled, TF32; `training_cuda_tf32_compiled_stacks_of_35.json` and
+`training_cuda_tf32_compiled_no_loops.json` in `benchmarks/results`), and foresee 0.87 to 1.13 of it. What else was
+measured and what was guessed is said below.
 Once cohorts of a sweep have been timed, `Calibration` corrects the estimate by what they took.
 """
 
@@ -31,21 +31,20 @@ from mixerscope.training.trainer import batches_of
 PARAMETER = 2.0e-11
 # Architecture: seconds per layer and step, seconds per token and channel and layer.
 GPU = {
-    "attention": (149e-6, 91e-12),
-    "base_conv": (136e-6, 78e-12),
-    "based": (131e-6, 85e-12),
-    "deltanet": (227e-6, 234e-12),
-    "h3": (270e-6, 194e-12),
-    "hyena": (238e-6, 156e-12),
-    "mamba": (162e-6, 227e-12),
+    "attention": (67e-6, 78e-12),
+    "base_conv": (105e-6, 54e-12),
+    "based": (121e-6, 60e-12),
+    "deltanet": (201e-6, 169e-12),
+    "h3": (157e-6, 133e-12),
+    "hyena": (196e-6, 104e-12),
+    "mamba": (190e-6, 171e-12),
 }
 UNMEASURED = GPU["deltanet"]
 """An architecture nobody timed counts as the slowest of those that were."""
 NOT_COMPILED = 2.0
 """Measured: 1.4 to 3.3."""
-STRICT_FLOAT32 = 1.5
-"""Measured: 1.2 to 1.3 at width 64. With 1.5 the estimates of fifteen cohorts of widths 16 to 256 add up to what they
-took (`benchmarks/results/figure3_float32.jsonl`, within 6%)."""
+STRICT_FLOAT32 = 2.0
+"""Measured with 35 models: 1.2 (Mamba of width 16) to 2.7 (Based of width 256)."""
 PLAIN_KERNELS = 2.0
 """A guess over all architectures; for Mamba 3 to 7 was measured."""
 COMPILE_SECONDS = 20.0
