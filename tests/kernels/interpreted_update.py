@@ -47,6 +47,21 @@ def test_rows_of_a_token_are_summed_into_its_row_of_the_table(models, vocabulary
     assert close(table, expected, 1e-6)
 
 
+def test_a_token_may_stand_there_any_number_of_times_whatever_models_are_beside():
+    rng = torch.Generator().manual_seed(0)
+    together = fast.TOGETHER
+    times = torch.tensor([1, 2, together, together + 1, 1, together + 2, 2 * together, 2 * together + 1])
+    tokens = torch.arange(8).repeat_interleave(times)[torch.randperm(int(times.sum()), generator=rng)]
+    order = tokens.argsort(stable=True).to(torch.int32)
+    table, rows = torch.randn(5, 90, 24, generator=rng), torch.randn(5, len(tokens), 24, generator=rng)
+    expected, alone = table.double(), table[3:4].clone()
+    plain._add_rows(expected, tokens, rows.double(), order)
+    fast.add_rows(table, tokens, rows, order)
+    fast.add_rows(alone, tokens, rows[3:4], order)
+    assert close(table, expected, 1e-6)
+    assert torch.equal(table[3:4], alone)
+
+
 def gradients(models, rng, dtype):
     """Of one parameter that takes several programs, of some small ones, of one that is no multiple of 16 bytes, of one
     that lies transposed, of one that lies between others, and of one that is the same for all models."""

@@ -1,11 +1,12 @@
 """Triton bodies for the delta rule (`mixers/ops/delta_rule.py` defines it).
 
 One program a document and head holds its t x t matrices, goes through key and value channels in chunks, and inverts the
-triangular system by blocks that double in size. Positions are two tiles, the first a power of two and what is left: of
-35 positions 32 and 3, which fill 16. Tiles above the diagonal are not computed, so that matrices are 32 x 32, 16 x 32
-and 16 x 16 where a single tile would be 64 x 64. Every product is three of tensor cores (tf32x3), which err as little
-as float32 does, whatever precision matrix products have elsewhere: the system multiplies their errors. The backward
-pass reads the matrices that the forward pass made: making them takes longer than anything else in it.
+triangular system by blocks that double in size, at first those of 16 positions side by side. Positions are two tiles,
+the first a power of two and what is left: of 35 positions 32 and 3, which fill 16. Tiles above the diagonal are not
+computed, so that matrices are 32 x 32, 16 x 32 and 16 x 16 where a single tile would be 64 x 64. Every product is three
+of tensor cores (tf32x3), which err as little as float32 does, whatever precision matrix products have elsewhere: the
+system multiplies their errors. The backward pass reads the matrices that the forward pass made: making them takes
+longer than anything else in it.
 """
 
 # The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
@@ -17,12 +18,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mixerscope.kernels.layout import PROCESSORS
+
 CHUNK = 32
 """Channels handled at once."""
 SMALLEST = 16
 """The least size Triton multiplies matrices at."""
-WARPS = 2
-"""More would share tiles that are too small for them."""
+WARPS, REGISTERS = 2, 200
+"""More warps would share tiles that are too small for them. A processor holds four programs of 255 registers, which are
+all a thread can have, or five of these; fewer programs than that have them all."""
+FEW, FEW_WARPS, FEW_WARPS_BACKWARD = 2 * PROCESSORS, 4, 2
+"""So few programs all run at once with more warps, and end sooner. Not on the way back: there, at width 16, the number
+of warps decides in which order the gradient of a beta is summed."""
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -31,7 +38,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tens
     models, documents, length, heads, _ = q.shape
     o, written = v.new_empty(v.shape), v.new_empty(v.shape, dtype=torch.float32)
     matrices = v.new_empty(models, documents, heads, 3, length, length, dtype=torch.float32)
-    _delta_forward[_grid(q)](q, k, v, beta, o, written, matrices, **_sizes(q, v), num_warps=WARPS, num_stages=1)
+    _delta_forward[_grid(q)](q, k, v, beta, o, written, matrices, **_sizes(q, v), **_resources(q, FEW_WARPS))
     return o, written, matrices
 
 
@@ -43,13 +50,19 @@ def backward(
     grad_q, grad_k, grad_v, grad_beta = (x.new_empty(x.shape) for x in (q, k, v, beta))
     _delta_backward[_grid(q)](
         grad, q, k, v, beta, written, matrices, grad_q, grad_k, grad_v, grad_beta, **_sizes(q, v),
-        num_warps=WARPS, num_stages=1,
+        **_resources(q, FEW_WARPS_BACKWARD),
     )  # fmt: skip
     return grad_q, grad_k, grad_v, grad_beta
 
 
 def _grid(q: Tensor) -> tuple[int]:
     return (q.shape[0] * q.shape[1] * q.shape[3],)
+
+
+def _resources(q: Tensor, warps_of_few: int) -> dict[str, int]:
+    [programs] = _grid(q)
+    warps, registers = warps_of_few if programs <= FEW else WARPS, 255 if programs <= 4 * PROCESSORS else REGISTERS
+    return {"num_warps": warps, "maxnreg": registers, "num_stages": 1}
 
 
 def _sizes(q: Tensor, v: Tensor) -> dict[str, int]:
@@ -125,21 +138,39 @@ def _dot(left, right):
 
 
 @triton.jit
-def _inverse(below, t, SIZE: tl.constexpr):  # fmt: skip
-    """(I + below)^-1 for [t, t] with entries under the diagonal only.
+def _inverse(below, SIZE: tl.constexpr, REAL: tl.constexpr, BLOCK: tl.constexpr = 16):
+    """(I + below)^-1 for [t, t] with entries under the diagonal only, in rows before `REAL` only."""
+    tl.static_assert(SIZE <= 2 * BLOCK)
+    t, s = tl.arange(0, SIZE), tl.arange(0, BLOCK)
+    if SIZE == BLOCK:
+        return _inverse_of_blocks(below, t[:, None], t[None, :], REAL)
+    else:  # noqa: RET505 - what follows a return is compiled all the same
+        # The two blocks along the diagonal side by side [2, 16, 16]: in a tile, most of what is multiplied were zeros.
+        half = tl.arange(0, 2)
+        diagonal = (half[:, None] == half[None, :])[:, None, :, None]
+        blocks = tl.sum(tl.where(diagonal, tl.reshape(below, [2, BLOCK, 2, BLOCK]), 0.0), 2)
+        x = _inverse_of_blocks(blocks, s[None, :, None], s[None, None, :], BLOCK)
+        x = tl.reshape(tl.where(diagonal, x[:, :, None, :], 0.0), [SIZE, SIZE])
+        return _doubled(below, x, t[:, None], t[None, :], BLOCK)
 
-    What is right for blocks of some size along the diagonal becomes right for blocks of twice the size: of such a
-    block, the lower left quarter N of I + below turns into -X_2 N X_1, with the inverses X of its two halves.
-    """
-    i, j = t[:, None], t[None, :]
-    x = tl.where(i == j, 1.0, 0.0)
-    x = tl.where((i // 2 == j // 2) & (i > j), -below, x)
-    for level in tl.static_range(1, 6):
-        if 2**level < SIZE:  # blocks of this size are right
-            quarter = (i >> level + 1 == j >> level + 1) & (i >> level > j >> level)
-            right = _dot(tl.where(quarter, below, 0.0), x)
-            x -= _dot(x, right)
+
+@triton.jit
+def _inverse_of_blocks(below, i, j, REAL: tl.constexpr):
+    x = tl.where((i // 2 == j // 2) & (i > j), -below, tl.where(i == j, 1.0, 0.0))
+    size = 2
+    # A loop: its steps one after the other made 142 kB of instructions at width 32, which took longer than width 64.
+    while size < REAL:
+        x = _doubled(below, x, i, j, size)
+        size *= 2
     return x
+
+
+@triton.jit
+def _doubled(below, x, i, j, size):
+    """What is right for blocks of some size along the diagonal becomes right for blocks of twice the size: of such a
+    block, the lower left quarter N of I + below turns into -X_2 N X_1, with the inverses X of its two halves."""
+    quarter = ((i ^ j) & -2 * size == 0) & ((i & size) > (j & size))
+    return x - _dot(x, _dot(tl.where(quarter, below, 0.0), x))
 
 
 @triton.jit
@@ -173,8 +204,8 @@ def _delta_forward(
         scores_bb, similar_bb = scores_bb + _dot(queries_b, to_b), similar_bb + _dot(keys_b, to_b)
     scores_aa, similar_aa = _under(scores_aa, a, False), _under(similar_aa, a, True)
     scores_bb, similar_bb = _under(scores_bb, b, False), _under(similar_bb, b, True)
-    inverse_aa = _inverse(similar_aa * rates_a, a, FIRST)
-    inverse_bb = _inverse(similar_bb * rates_b, b - FIRST, REST)
+    inverse_aa = _inverse(similar_aa * rates_a, FIRST, FIRST if LENGTH > FIRST else LENGTH)
+    inverse_bb = _inverse(similar_bb * rates_b, REST, LENGTH - FIRST)
     inverse_ba = -_dot(inverse_bb, _dot(similar_ba * rates_b, inverse_aa))
     _keep(matrices, program, 0, scores_aa, scores_ba, scores_bb, a, b, LENGTH)
     _keep(matrices, program, 1, similar_aa, similar_ba, similar_bb, a, b, LENGTH)

@@ -22,8 +22,9 @@ ALIGNED = 4
 """Numbers that are read in one go."""
 LOOKED_UP = 1024
 """Numbers that a program looks up."""
-ADDED, TOGETHER = 256, 16
-"""Numbers of one token, of one or several models, that a program adds to, and rows that it sums in one go."""
+ADDED, TOGETHER, ADDING_WARPS = 512, 8, 4
+"""Numbers of one token, of one or several models, that a program adds to, and rows that it reads at once if the token
+stands there often."""
 OFTEN = 8
 """Rows a token on average, from which on a program reads all tokens: summed by the first place of each, the rows of a
 token that fills every second place would be one long queue."""
@@ -68,38 +69,32 @@ def _add_rows(
     WIDTH: tl.constexpr, MODELS: tl.constexpr, TOGETHER: tl.constexpr,
 ):  # fmt: skip
     # A program per place in the sorted order and some models; the first place of a token sums all rows of that token.
-    place = tl.program_id(0)
-    places = place - 1 + tl.arange(0, TOGETHER)
-    known = (places >= 0) & (places < count)
-    at = tl.load(order + places, known, 0)
-    theirs = tl.load(tokens + at, known, -1)
-    token = tl.sum(tl.where(places == place, theirs, 0), 0)
-    if tl.sum(tl.where(places == place - 1, theirs, 0), 0) == token:
+    # In associative recall nearly all tokens stand there once, so most programs add one row to another and do little
+    # else. The two that stand in every document come first in the order, so that nothing waits for them in the end.
+    parts = tl.cdiv(models, MODELS)
+    place = tl.program_id(0) // parts
+    at = tl.load(order + place)
+    token = tl.load(tokens + at)
+    if tl.load(tokens + tl.load(order + place - 1, place > 0, 0), place > 0, -1) == token:
         return
-    model = (tl.program_id(1) * MODELS + tl.arange(0, MODELS)).to(tl.int64)[:, None]
+    model = (tl.program_id(0) % parts * MODELS + tl.arange(0, MODELS)).to(tl.int64)[:, None]
     column = tl.arange(0, WIDTH)[None, :]
     inside = (model < models) & (column < width)
     target = table + model * stride_table + token * width + column
+    row = rows + model * stride_row_model + column
     held = tl.load(target, inside, 0.0).to(tl.float32)
-    mine = theirs == token
-    total = _sum_of_rows(rows + model * stride_row_model + column, at, mine, inside, width)
-    start = place - 1 + TOGETHER
-    more = tl.sum(mine.to(tl.int32), 0) == TOGETHER - 1
-    while more:
-        places = start + tl.arange(0, TOGETHER)
-        at = tl.load(order + places, places < count, 0)
-        mine = (places < count) & (tl.load(tokens + at) == token)
-        total += _sum_of_rows(rows + model * stride_row_model + column, at, mine, inside, width)
-        start += TOGETHER
+    total = tl.load(row + at.to(tl.int64) * width, inside, 0.0).to(tl.float32)
+    place += 1
+    more = tl.load(tokens + tl.load(order + place, place < count, 0), place < count, -1) == token
+    while more:  # adding what each thread has read itself
+        places = place + tl.arange(0, TOGETHER)
+        each = tl.load(order + places, places < count, 0)
+        mine = tl.load(tokens + each, places < count, -1) == token
+        part = row[None, :, :] + each.to(tl.int64)[:, None, None] * width
+        total += tl.sum(tl.load(part, mine[:, None, None] & inside[None, :, :], 0.0).to(tl.float32), 0)
+        place += TOGETHER
         more = tl.sum(mine.to(tl.int32), 0) == TOGETHER
     tl.store(target, (held + total).to(table.dtype.element_ty), inside)
-
-
-@triton.jit
-def _sum_of_rows(row_at, at, mine, inside, width):
-    """Of rows `at` those that are `mine`, of some models [m, d]."""
-    part = row_at[None, :, :] + at.to(tl.int64)[:, None, None] * width
-    return tl.sum(tl.load(part, mine[:, None, None] & inside[None, :, :], 0.0).to(tl.float32), 0)
 
 
 @triton.jit
@@ -132,10 +127,10 @@ def add_rows(table: Tensor, tokens: Tensor, rows: Tensor, order: Tensor) -> None
         )  # fmt: skip
         return
     padded = triton.next_power_of_2(width)
-    models_at_once = min(triton.next_power_of_2(models), max(1, ADDED // padded))
-    _add_rows[(len(tokens), triton.cdiv(models, models_at_once))](
+    models_at_once = max(1, ADDED // padded)  # however many there are: sums are then the same to the last bit
+    _add_rows[(len(tokens) * triton.cdiv(models, models_at_once),)](
         table, tokens, rows, order, len(tokens), models, width, table.stride(0), rows.stride(0),
-        WIDTH=padded, MODELS=models_at_once, TOGETHER=TOGETHER, num_warps=4,
+        WIDTH=padded, MODELS=models_at_once, TOGETHER=TOGETHER, num_warps=ADDING_WARPS,
     )  # fmt: skip
 
 
