@@ -24,9 +24,9 @@ CHUNK = 32
 """Channels handled at once."""
 SMALLEST = 16
 """The least size Triton multiplies matrices at."""
-WARPS, REGISTERS = 2, 200
+WARPS, REGISTERS = 2, 255
 """More warps would share tiles that are too small for them. A processor holds four programs of 255 registers, which are
-all a thread can have, or five of these; fewer programs than that have them all."""
+all a thread can have; with 200 it would hold five, but they spill. Few programs have all in any case."""
 FEW, FEW_WARPS, FEW_WARPS_BACKWARD = 2 * PROCESSORS, 4, 2
 """So few programs all run at once with more warps, and end sooner. Not on the way back: there, at width 16, the number
 of warps decides in which order the gradient of a beta is summed."""
