@@ -219,6 +219,11 @@ def test_contrasts_tell_the_accounts_apart():
     local = structure | {(RESETS, name): as_published()[BRACKETS, name] for name in ALL}
     local |= {(AFTER_CLOSE, name): as_published()[PARITY, name] for name in ALL}
     assert outcomes(study(local))["A3"].outcome == "supported"
+    # What moves brackets away from parity on the whole, or nowhere, does not move them towards it.
+    beyond = [0, 1.0, 1.0, 0.9, 1.0]
+    for curve in (beyond, EARLY):
+        away = local | {(AFTER_CLOSE, name): curve for name in RECURRENT}
+        assert outcomes(study(away | {(AFTER_CLOSE, TRANSFORMER): LATE}))["A3"].outcome == "contradicted"
 
 
 def test_the_best_rate_of_a_seed_is_taken_before_the_gate():

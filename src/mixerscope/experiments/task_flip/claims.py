@@ -23,6 +23,7 @@ from mixerscope.experiments.task_flip.claims_erasure import (
 from mixerscope.experiments.task_flip.claims_pretrained import bottleneck, not_by_a_direction, tuned_flip
 from mixerscope.experiments.task_flip.evidence import (
     Cells,
+    apart_of,
     convolution_grouping,
     flip_of,
     grouping_of,
@@ -236,14 +237,17 @@ def _locality(cells: Cells) -> Found:
         return untestable(_too_few(known, every))
 
     def moves(of: Cells) -> tuple[float, float]:
-        towards_brackets = (grouping_of(of, S3, known) or 0.0) - (grouping_of(of, RESETS, known) or 0.0)
-        towards_parity = (grouping_of(of, AFTER_CLOSE, known) or 0.0) - (grouping_of(of, BRACKETS, known) or 0.0)
+        """How much nearer brackets the curve of S3 comes by resets, and parity that of brackets by closing. By distances
+        alone: the grouping of a curve is least, by the triangle, at brackets themselves, so that whatever becomes of
+        these would have moved towards parity."""
+        towards_brackets = apart_of(of, S3, BRACKETS, known) - apart_of(of, RESETS, BRACKETS, known)
+        towards_parity = apart_of(of, BRACKETS, PARITY, known) - apart_of(of, AFTER_CLOSE, PARITY, known)
         return towards_brackets, towards_parity
 
     names = [(task, name) for task in every for name in known]
     first, second = moves(cells)
     low, high = cells.interval(names, lambda of: min(moves(of)))
-    effect = f"resets move S3 {first:+.2f} towards brackets, closing moves brackets {second:+.2f} towards parity"
+    effect = f"resets bring S3 {first:+.2f} nearer brackets, closing brings brackets {second:+.2f} nearer parity"
     return above(effect, min(first, second), low, high, cells.fewest(names))
 
 
