@@ -28,7 +28,7 @@ from mixerscope.experiments.task_flip.evidence import (
     flip_of,
     grouping_of,
 )
-from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, untestable
+from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, left_open, untestable
 from mixerscope.experiments.task_flip.models import FOUR, HOLDS, Cell, Model
 from mixerscope.experiments.task_flip.pretrained import Tuned
 from mixerscope.experiments.task_flip.study import (
@@ -110,8 +110,7 @@ def _gradual_on_parity(cells: Cells) -> Found:
     low, high = cells.interval([(PARITY, TRANSFORMER)], lambda of: _median_jump(of.curves(PARITY, TRANSFORMER)))
     value, shapes = statistics.median(jumps), _counted([one.shape for one in profiles])
     effect = f"largest step {value:.2f} of the gain; {shapes}; {_moved(curves)}"
-    if low is not None and high is not None and low < JUMP <= high:
-        effect = f"{effect}; {JUMP} lies within the interval, so that other seeds may say otherwise"
+    effect = f"{effect}{left_open(JUMP, low, high)}"
     return Found("supported" if value < JUMP else "contradicted", effect, value, low, high, len(curves))
 
 

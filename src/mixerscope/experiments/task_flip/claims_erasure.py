@@ -16,7 +16,7 @@ from mixerscope.experiments.task_flip.evidence import (
     refitted_damages,
     residuals,
 )
-from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, untestable
+from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, left_open, untestable
 from mixerscope.experiments.task_flip.models import Cell, Model
 from mixerscope.experiments.task_flip.study import BRACKETS, MAIN, PARITY, S3
 
@@ -110,7 +110,10 @@ def boundaries(cells: Cells) -> Found:
     by_one = [value for models in _claimed(cells).values() for value in differing_boundaries(models, SINGLE)]
     effect = f"another inner boundary in {sum(every)} of {len(every)} four-layer models, refitted"
     effect = f"{effect}; by one direction in {sum(by_one)} of {len(by_one)} that it hurts; {tuned_elsewhere(cells)}"
-    return Found("supported" if low > 0.5 else "contradicted", effect, share, low, high, min(map(len, flags.values())))
+    effect = f"{effect}{left_open(0.5, low, high)}"
+    return Found(
+        "supported" if share > 0.5 else "contradicted", effect, share, low, high, min(map(len, flags.values()))
+    )
 
 
 def available_not_needed(cells: Cells) -> Found:
