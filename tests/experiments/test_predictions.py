@@ -10,7 +10,8 @@ import pytest
 
 from mixerscope.analysis.tracking import LEARNED
 from mixerscope.experiments.paper.render import sha256
-from mixerscope.experiments.task_flip.models import FOUR, models_of
+from mixerscope.experiments.task_flip.claims import decided
+from mixerscope.experiments.task_flip.models import FOUR, best_of_seeds, models_of
 from mixerscope.experiments.task_flip.predictions import asked, by_verdict, predictions
 from mixerscope.experiments.task_flip.render import ABOUT, FOUND, TABLE, Study
 from mixerscope.experiments.task_flip.tables import load
@@ -91,6 +92,12 @@ def test_what_is_kept_of_the_study_is_that_of_its_data():
     said = json.loads((KEPT / FOUND).read_text())
     assert [(one["id"], one["outcome"]) for one in said["claims"]] == [(c.id, f.outcome) for c, f in study.claims]
     assert said["cells"] == json.loads(json.dumps(study.as_json()["cells"]))
+    again = decided(best_of_seeds(study.models, highest=True))
+    assert said["with_highest_rates"] == {
+        claim.id: found.outcome
+        for (claim, found), (_, usual) in zip(again, study.claims, strict=True)
+        if found.outcome != usual.outcome
+    }
     recorded = json.loads((KEPT / ABOUT).read_text())["files"]
     assert recorded == {name: sha256(KEPT / name) for name in recorded}
 

@@ -5,6 +5,7 @@ import pytest
 
 from mixerscope.experiments.task_flip.claims import TESTS, decided, load_claims
 from mixerscope.experiments.task_flip.drawing import figure
+from mixerscope.experiments.task_flip.evidence import Cells
 from mixerscope.experiments.task_flip.models import Erasure, Model, best_of_seeds, models_of
 from mixerscope.experiments.task_flip.predictions import predictions
 from mixerscope.experiments.task_flip.pretrained import SHAPES, Tuned
@@ -64,6 +65,11 @@ def outcomes(best):
     return {claim.id: found for claim, found in decided(best)}
 
 
+def found_of(claim, best):
+    """Of one claim alone, which is sooner there than that of all."""
+    return TESTS[claim](Cells(best))
+
+
 def test_every_claim_has_a_test_and_says_what_would_contradict_it():
     assert [claim.id for claim in load_claims()] == list(TESTS)
     assert all(claim.contradicted for claim in load_claims())
@@ -87,6 +93,22 @@ def test_other_curves_contradict_it():
     one = outcomes(study({**shapes, (S3, "GRU"): EARLY}))["C5"]
     assert one.outcome == "contradicted"
     assert "GRU -" in one.effect
+
+
+def test_what_rests_on_conventions_says_so():
+    shapes = as_published()
+    found = found_of("C1", study(shapes))
+    assert "20 of 20 late" in found.effect
+    assert "contradicted by 0 of 8 other pairs" in found.effect
+    # The largest step is 0.55 of the gain: late, unless 0.6 is asked for.
+    hardly = [0, 0, 0.2, 0.45, 1.0]
+    found = found_of("C1", study(shapes | {(PARITY, name): hardly for name in ("GRU", "LSTM")}))
+    assert found.outcome == "supported"
+    assert "the name of 10 of 20 curves moves" in found.effect
+    assert "contradicted by 3 of 8 other pairs" in found.effect
+    assert "parity itself" not in found_of("C5", study(shapes)).effect
+    beyond = study(shapes | {(PARITY, "GRU"): [0, 0.7, 0.8, 0.9, 1.0]})
+    assert "parity itself is nearer brackets than S3 in GRU" in found_of("C5", beyond).effect
 
 
 def test_too_few_seeds_that_learned_say_nothing():
@@ -130,7 +152,7 @@ def test_where_it_reads_best_and_where_it_hurts_most():
     elsewhere = study(as_published(), seeds=3, erasures=erased(peak=1))
     # In 24 of 45 models another one: not the same in half of them, which was to contradict it.
     mixed = {cell: elsewhere[cell] if i < 8 else best[cell] for i, cell in enumerate(best)}
-    found = outcomes(mixed)["C9"]
+    found = found_of("C9", mixed)
     assert (found.outcome, round(found.value, 2)) == ("supported", 0.53)
     assert "0.5 lies within the interval" in found.effect
     mild = [*erased("leace", damage=0.04, peak=1), *erased("single direction", peak=1)]
@@ -230,7 +252,7 @@ def test_contrasts_tell_the_accounts_apart():
     beyond = [0, 1.0, 1.0, 0.9, 1.0]
     for curve in (beyond, EARLY):
         away = local | {(AFTER_CLOSE, name): curve for name in RECURRENT}
-        assert outcomes(study(away | {(AFTER_CLOSE, TRANSFORMER): LATE}))["A3"].outcome == "contradicted"
+        assert found_of("A3", study(away | {(AFTER_CLOSE, TRANSFORMER): LATE})).outcome == "contradicted"
 
 
 def test_the_best_rate_of_a_seed_is_taken_before_the_gate():
@@ -238,6 +260,13 @@ def test_the_best_rate_of_a_seed_is_taken_before_the_gate():
     fast = Model(**{**slow.__dict__, "lr": 3e-3, "dev_accuracy": 1.0, "accuracy": {1: 1.0}})
     assert best_of_seeds([slow, fast]) == {(PARITY, "GRU", 4): [fast]}
     assert best_of_seeds([slow]) == {(PARITY, "GRU", 4): []}
+
+
+def test_of_rates_that_are_equally_good_the_lowest_counts_or_the_highest():
+    low = model(PARITY, "GRU", LATE)
+    high = Model(**{**low.__dict__, "lr": 3e-3})
+    assert best_of_seeds([high, low]) == {(PARITY, "GRU", 4): [low]}
+    assert best_of_seeds([low, high], highest=True) == {(PARITY, "GRU", 4): [high]}
 
 
 def test_verdicts_that_foretell_are_seen_to():
