@@ -114,6 +114,10 @@ def test_what_the_document_says_of_misses_is_that_of_the_data():
     told = (areas[by] for by in ("architecture and task", "accuracy at the training length", "readability"))
     both, accuracy, readability = told
     assert f"together give {both:.2f}, accuracy {accuracy:.2f}, readability {readability:.2f}" in said
+    inside = {one.by: one.inside for one in predictions(models)}
+    for by, words in (("verdict", "may: {}"), ("verdict, runs with every stage", "and {} with every stage")):
+        one = inside[by]
+        assert words.format(f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})") in said
     count, held = by_verdict(models)["carried"]
     assert f"{held} of {count} that are called carried hold" in said
     resets = [m for m in whole if m.cell[0] == "S3 with resets"]
@@ -135,3 +139,22 @@ def test_what_the_document_says_of_misses_is_that_of_the_data():
     most = [f"{number} {architecture} on {task}" for (task, architecture), number in broken.most_common(3)]
     named = ", ".join(most).replace("Mamba, signed", "Mamba with signed transitions")
     assert f"Of the {broken.total()} carried ones that do not hold, {named.replace(' ', ' are ', 1)}." in said
+    reasons = dict(load(KEPT)["models"].select("run_id", "verdict_reason").iter_rows())
+    grounds = {
+        "what is written": "state that is written",
+        "no one code": "no one code",
+        "alone": "along some directions",
+    }
+    carried = {
+        name: [m for m in models if m.verdict == "carried" and part in reasons[m.run_id]]
+        for name, part in grounds.items()
+    }
+    assert sum(map(len, carried.values())) == count
+    (written, none, learned) = ((len(own), sum(bool(m.holds(FOUR)) for m in own)) for own in carried.values())
+    assert "of {} that follow what is written {} hold".format(*written) in said
+    assert "of {} in no one code {}, and of {} along learned directions alone {}.".format(*none, *learned) in said
+    four = [m for m in models if m.cell[:2] == ("parity", "Mamba") and m.verdict == "carried"]
+    assert len(four) == 4
+    assert all(m in carried["alone"] for m in four)
+    assert f"no more than {max(m.tests['later, shift'] for m in four):.2f} of their later answers" in said
+    assert all(abs(m.beyond_guessing(2)) < 0.1 for m in four), "at chance"
