@@ -308,6 +308,8 @@ def test_every_architecture_is_drawn_in_a_colour_and_controls_apart():
     assert len(hurt["data"]["values"]) == 2 * 3 * count, "not behind the last block, where the head reads what is there"
     assert len(flipped["hconcat"]) == 3
     assert longer["facet"]["sort"] == [f"carried ({count})"]
+    broken = longer["spec"]["layer"][0]["encoding"]["strokeDash"]["scale"]
+    assert dict(zip(broken["domain"], broken["range"], strict=True)) == dashes, "a control is not drawn as its mixer is"
     assert {row["value"] for row in longer["data"]["values"]} == {1.0}
     assert len(figure({}, [])["vconcat"]) == 4
 
