@@ -125,6 +125,7 @@ def test_a_single_direction_and_a_refit_are_told_apart():
     assert found["C6b"].outcome == "contradicted"
     used = outcomes(study(as_published(), erasures=erased("leace")))
     assert used["C6b"].outcome == "supported"
+    assert "by LEACE in 75, by iterated projection in 0 models" in used["C6b"].effect
     left = outcomes(study(as_published(), erasures=erased("leace", residual=0.7)))
     assert left["C6b"].outcome == "untestable", "a probe still reads, so the damage says nothing"
 

@@ -65,10 +65,19 @@ def necessary(method: str | None) -> Callable[[Cells], Found]:
         low, high = Cells.interval_of(numbers, _mean_of_cells)
         left = [value for key in numbers for value in residuals(cells.models[key], method)] if method else []
         rest = f", a fresh probe still reads {statistics.median(left):.2f}" if left else ""
+        if method is None:
+            took = {way: _took(cells, tasks, way) for way in (LEACE, ITERATED)}
+            rest = f"; nothing is left to read by LEACE in {took[LEACE]}, by {ITERATED} in {took[ITERATED]} models"
         effect = f"damage {_in_cells(numbers, asked)}{rest}"
         return above(effect, _mean_of_cells(numbers), low, high, min(map(len, numbers.values())), LEAST_DAMAGE)
 
     return test
+
+
+def _took(cells: Cells, tasks: Sequence[str], way: str) -> int:
+    """Of how many models a way of erasing takes the label at some inner boundary, as a refit says."""
+    models = [model for key, own in _claimed(cells).items() if key[0] in tasks for model in own]
+    return sum(any(one.speaks for one in inner(model, way)) for model in models)
 
 
 def necessary_longer(cells: Cells) -> Found:
