@@ -12,7 +12,7 @@ from mixerscope.analysis.tracking import LEARNED
 from mixerscope.experiments.paper.render import sha256
 from mixerscope.experiments.task_flip.claims import decided
 from mixerscope.experiments.task_flip.models import FOUR, best_of_seeds, models_of
-from mixerscope.experiments.task_flip.predictions import asked, by_verdict, predictions
+from mixerscope.experiments.task_flip.predictions import asked, by_verdict, predictions, verdict_score
 from mixerscope.experiments.task_flip.render import ABOUT, FOUND, TABLE, Study
 from mixerscope.experiments.task_flip.tables import load
 
@@ -102,6 +102,12 @@ def test_what_is_kept_of_the_study_is_that_of_its_data():
     assert recorded == {name: sha256(KEPT / name) for name in recorded}
 
 
+def _told(models, share):
+    """What verdicts foretell of last answers that are at least so much of the way from guessing to right."""
+    rows = [{"score": verdict_score(m), "holds": m.beyond_guessing(FOUR) >= share} for m in models]
+    return area(rows, "score")
+
+
 def test_what_the_document_says_of_misses_is_that_of_the_data():
     """In words, so that nobody forgets them when more cohorts are kept."""
     said = " ".join((KEPT.parents[1] / "docs" / "states.md").read_text().split())
@@ -118,6 +124,14 @@ def test_what_the_document_says_of_misses_is_that_of_the_data():
     for by, words in (("verdict", "may: {}"), ("verdict, runs with every stage", "and {} with every stage")):
         one = inside[by]
         assert words.format(f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})") in said
+    easy = [m for m in models if m.cell[0].startswith("Dyck") or m.cell[1] == "Transformer"]
+    assert not any(m.holds(FOUR) for m in easy if m.cell[1] == "Transformer")
+    rest = [m for m in models if m not in easy]
+    assert f"without both it is {_told(rest, 0.5):.2f}, over {len(rest)} models" in said
+    assert _told(models, 0.5) == pytest.approx(areas["verdict"])
+    shares = _told(models, 0.75), _told(models, 0.9)
+    assert "at three quarters of it the area is {:.2f}, at nine tenths {:.2f}".format(*shares) in said
+    assert f"a state that is written, gives {areas['later answers, state written']:.2f}" in said
     count, held = by_verdict(models)["carried"]
     assert f"{held} of {count} that are called carried hold" in said
     resets = [m for m in whole if m.cell[0] == "S3 with resets"]
