@@ -10,8 +10,9 @@ import pytest
 
 from mixerscope.analysis.tracking import LEARNED
 from mixerscope.experiments.paper.render import sha256
-from mixerscope.experiments.task_flip.models import FOUR, models_of
-from mixerscope.experiments.task_flip.predictions import asked, by_verdict, predictions
+from mixerscope.experiments.task_flip.claims import decided
+from mixerscope.experiments.task_flip.models import FOUR, best_of_seeds, models_of
+from mixerscope.experiments.task_flip.predictions import asked, by_verdict, predictions, verdict_score
 from mixerscope.experiments.task_flip.render import ABOUT, FOUND, TABLE, Study
 from mixerscope.experiments.task_flip.tables import load
 
@@ -91,8 +92,20 @@ def test_what_is_kept_of_the_study_is_that_of_its_data():
     said = json.loads((KEPT / FOUND).read_text())
     assert [(one["id"], one["outcome"]) for one in said["claims"]] == [(c.id, f.outcome) for c, f in study.claims]
     assert said["cells"] == json.loads(json.dumps(study.as_json()["cells"]))
+    again = decided(best_of_seeds(study.models, highest=True))
+    assert said["with_highest_rates"] == {
+        claim.id: found.outcome
+        for (claim, found), (_, usual) in zip(again, study.claims, strict=True)
+        if found.outcome != usual.outcome
+    }
     recorded = json.loads((KEPT / ABOUT).read_text())["files"]
     assert recorded == {name: sha256(KEPT / name) for name in recorded}
+
+
+def _told(models, share):
+    """What verdicts foretell of last answers that are at least so much of the way from guessing to right."""
+    rows = [{"score": verdict_score(m), "holds": m.beyond_guessing(FOUR) >= share} for m in models]
+    return area(rows, "score")
 
 
 def test_what_the_document_says_of_misses_is_that_of_the_data():
@@ -107,6 +120,18 @@ def test_what_the_document_says_of_misses_is_that_of_the_data():
     told = (areas[by] for by in ("architecture and task", "accuracy at the training length", "readability"))
     both, accuracy, readability = told
     assert f"together give {both:.2f}, accuracy {accuracy:.2f}, readability {readability:.2f}" in said
+    inside = {one.by: one.inside for one in predictions(models)}
+    for by, words in (("verdict", "may: {}"), ("verdict, runs with every stage", "and {} with every stage")):
+        one = inside[by]
+        assert words.format(f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})") in said
+    easy = [m for m in models if m.cell[0].startswith("Dyck") or m.cell[1] == "Transformer"]
+    assert not any(m.holds(FOUR) for m in easy if m.cell[1] == "Transformer")
+    rest = [m for m in models if m not in easy]
+    assert f"without both it is {_told(rest, 0.5):.2f}, over {len(rest)} models" in said
+    assert _told(models, 0.5) == pytest.approx(areas["verdict"])
+    shares = _told(models, 0.75), _told(models, 0.9)
+    assert "at three quarters of it the area is {:.2f}, at nine tenths {:.2f}".format(*shares) in said
+    assert f"a state that is written, gives {areas['later answers, state written']:.2f}" in said
     count, held = by_verdict(models)["carried"]
     assert f"{held} of {count} that are called carried hold" in said
     resets = [m for m in whole if m.cell[0] == "S3 with resets"]
@@ -128,3 +153,22 @@ def test_what_the_document_says_of_misses_is_that_of_the_data():
     most = [f"{number} {architecture} on {task}" for (task, architecture), number in broken.most_common(3)]
     named = ", ".join(most).replace("Mamba, signed", "Mamba with signed transitions")
     assert f"Of the {broken.total()} carried ones that do not hold, {named.replace(' ', ' are ', 1)}." in said
+    reasons = dict(load(KEPT)["models"].select("run_id", "verdict_reason").iter_rows())
+    grounds = {
+        "what is written": "state that is written",
+        "no one code": "no one code",
+        "alone": "along some directions",
+    }
+    carried = {
+        name: [m for m in models if m.verdict == "carried" and part in reasons[m.run_id]]
+        for name, part in grounds.items()
+    }
+    assert sum(map(len, carried.values())) == count
+    (written, none, learned) = ((len(own), sum(bool(m.holds(FOUR)) for m in own)) for own in carried.values())
+    assert "of {} that follow what is written {} hold".format(*written) in said
+    assert "of {} in no one code {}, and of {} along learned directions alone {}.".format(*none, *learned) in said
+    four = [m for m in models if m.cell[:2] == ("parity", "Mamba") and m.verdict == "carried"]
+    assert len(four) == 4
+    assert all(m in carried["alone"] for m in four)
+    assert f"no more than {max(m.tests['later, shift'] for m in four):.2f} of their later answers" in said
+    assert all(abs(m.beyond_guessing(2)) < 0.1 for m in four), "at chance"

@@ -153,6 +153,7 @@ def test_a_cohort_is_aligned_as_its_members_are_and_one_astray_costs_nothing():
         ({"places": ["blocks.7.resid_pre"]}, "no place to align named 'blocks.7.resid_pre'"),
         ({"label": "depth"}, "no label of Parity named 'depth'"),
         ({"position": 8}, "position = 8 leaves no inputs"),
+        ({"ranks": [2, 999]}, "999 is more than the 256 axes"),
     ],
 )
 def test_what_cannot_be_aligned_is_refused(settings, words):
@@ -161,3 +162,18 @@ def test_what_cannot_be_aligned_is_refused(settings, words):
     )
     with pytest.raises(UserError, match=words):
         spec.stages["align"].check(spec)
+
+
+def test_where_less_is_held_than_any_rank_asks_for_nothing_is_learned():
+    stage = {
+        "documents": 64,
+        "learned_on": 16,
+        "pairs": 16,
+        "steps": 1,
+        "ranks": [64],
+        "places": ["blocks.0.resid_post"],
+    }
+    spec = spec_of({"align": stage}, TASK, "gru", width=16)
+    [result] = run_stage("align", spec, [fresh(spec)])
+    [found] = result.artifacts
+    assert {one.how for one in found.cells} == {"swap", "span", "probe", "leace"}

@@ -206,6 +206,14 @@ def test_unknown_labels_are_refused():
         spec.stages["erase"].check(spec)
 
 
+def test_documents_with_more_positions_than_are_learned_are_refused_before_training():
+    spec = spec_of({"erase": {"times": [1, 200]}})
+    with pytest.raises(
+        UserError, match=r"1601 tokens, and the model learns positions for 1024; .*stages\.erase\.times"
+    ):
+        spec.stages["erase"].check(spec)
+
+
 @pytest.mark.parametrize("times", [[], [2], [2, 1], [1, 2, 2]])
 def test_the_training_length_comes_first(times):
     with pytest.raises(ValueError, match="give 1, the training length"):

@@ -106,6 +106,13 @@ def test_shares_are_of_all_answers_together_and_have_intervals_over_documents():
     assert nothing[0].same is nothing[0].later is nothing[0].later_low is None, "no difference to bring back"
 
 
+def test_where_no_answer_would_be_another_one_it_says_so_and_other_stages_go_on():
+    spec = spec_of({"recover": {}}, Dyck(length=8, ask="next"))
+    [result] = run_stage("recover", spec, [fresh(spec)])
+    assert isinstance(result, Impossible)
+    assert "no answer of this task would be another one" in result.reason
+
+
 def test_a_position_without_inputs_behind_it_is_refused():
     spec = spec_of({"recover": {"position": 8}})
     with pytest.raises(UserError, match="leaves no inputs behind it"):

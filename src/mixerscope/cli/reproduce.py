@@ -131,8 +131,15 @@ def _choice(
     listed = [word.strip() for word in (widths or "").split(",") if word.strip()]
     if not all(word.isdecimal() for word in listed):
         raise UserError(f"--widths takes numbers with commas between them, such as 32,64, got {widths!r}")
-    parts = tuple(word.strip() for word in (only or "").split(",") if word.strip())
+    parts = _parts(only)
     return Choice(preset, toy, tuple(map(int, listed)), seeds, parts, typed_settings(words))
+
+
+def _parts(only: str | None) -> tuple[str, ...]:
+    parts = tuple(word.strip() for word in (only or "").split(",") if word.strip())
+    if only is not None and not parts:
+        raise UserError(f"--only takes names with commas between them, got {only!r}; leave it out for everything usual")
+    return parts
 
 
 def _asked(toy: bool, widths: str | None, seeds: int | None, only: str | None, words: list[str] | None) -> "Asked":
@@ -141,7 +148,7 @@ def _asked(toy: bool, widths: str | None, seeds: int | None, only: str | None, w
 
     if widths is not None:
         raise UserError(f"{STATES} has one width; leave --widths out, or set another with --set model.width=64")
-    parts = tuple(word.strip() for word in (only or "").split(",") if word.strip())
+    parts = _parts(only)
     return Asked(toy, parts, seeds, typed_settings(words))
 
 

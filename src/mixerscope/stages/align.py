@@ -10,8 +10,8 @@ from torch import Tensor
 
 from mixerscope.artifacts import Artifact, Estimate
 from mixerscope.artifacts.alignments import Aligned, Alignments, SpanOf
-from mixerscope.errors import UnknownName
-from mixerscope.interventions.alignment import Span, learn_subspaces
+from mixerscope.errors import UnknownName, UserError
+from mixerscope.interventions.alignment import MOST_AXES, Span, learn_subspaces
 from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.states import is_state
@@ -76,6 +76,8 @@ class AlignStates(Stage):
         task = demand_states(spec.task)
         demand_middle(task, self.position)
         label_names(task, (self.label,))
+        if max(self.ranks, default=0) > MOST_AXES:
+            raise UserError(f"ranks: {max(self.ranks)} is more than the {MOST_AXES} axes that there are at most")
         self.chosen(build_model(spec.model, spec.task.vocab_size, 0))
 
     def chosen(self, model: Model) -> dict[str, list[str]]:
@@ -155,6 +157,8 @@ class AlignStates(Stage):
             turn = torch.randn(alive.shape[1], rank, generator=rng, dtype=torch.float64).to(alive.device)
             basis = torch.linalg.qr(turn * alive).Q
             yield "random", rank, basis @ basis.mT, same_subspace(basis, read)
+        if not ranks:
+            return  # less is held here than any of them asks for
         learned = learn_subspaces(
             *(members, drawn.learn, drawn.at, span, drawn.learn_base, drawn.learn_source, ranks),
             steps=self.steps,

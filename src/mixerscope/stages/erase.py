@@ -24,7 +24,15 @@ from mixerscope.stages.erase_methods import IRRELEVANT, METHODS, WHOLE, Known, i
 from mixerscope.stages.erase_middle import Middle
 from mixerscope.stages.erase_recurrence import METHOD, erase_inside
 from mixerscope.stages.state_pairs import middle
-from mixerscope.stages.vectors import ANSWER, Vectors, demand_first, draw_vectors, draw_vectors_at, label_names
+from mixerscope.stages.vectors import (
+    ANSWER,
+    Vectors,
+    demand_first,
+    demand_places,
+    draw_vectors,
+    draw_vectors_at,
+    label_names,
+)
 
 
 class EraseStates(Stage):
@@ -68,6 +76,7 @@ class EraseStates(Stage):
     def check(self, spec: RunSpec) -> None:
         label_names(demand_states(spec.task), (self.label,))
         demand_first(demand_states(spec.task), self.first)
+        demand_places(spec, max(self.times), "stages.erase.times")
 
     def run(self, trained: Trained) -> list[Result]:
         spec, models = trained.first, trained.models

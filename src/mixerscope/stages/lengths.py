@@ -9,12 +9,12 @@ from torch import Tensor
 from mixerscope.analysis import mean_estimate
 from mixerscope.analysis.stats import proportion_estimate
 from mixerscope.artifacts import Artifact, AtLength, Lengths
-from mixerscope.errors import UserError
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.tagging import demand_states, right_answers
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Result, Stage, Trained
+from mixerscope.stages.vectors import demand_places
 from mixerscope.tasks import UNSCORED, Batch
 
 
@@ -36,12 +36,7 @@ class EvaluateLengths(Stage):
         return tuple(sorted(times))
 
     def check(self, spec: RunSpec) -> None:
-        longest = demand_states(spec.task).at_length(max(self.times) * spec.task.length).max_length
-        if spec.model.positions == "learned" and longest > spec.model.max_length:
-            raise UserError(
-                f"documents {max(self.times)} times as long have {longest} tokens, and the model learns positions for"
-                f" {spec.model.max_length}; make model.max_length larger, or stages.lengths.times smaller"
-            )
+        demand_places(spec, max(self.times), "stages.lengths.times")
 
     def batch(self, spec: RunSpec, times: int) -> Batch:
         """The documents of one length, the same for all members of a cohort."""

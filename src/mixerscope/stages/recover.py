@@ -50,6 +50,8 @@ class RecoverAnswers(Stage):
         spec, members = trained.first, Members(trained.models)
         task = demand_states(spec.task).at_length(spec.task.length).changed(only_last=False)
         at = task.length // 2 if self.position is None else self.position
+        if not task.counterfactuals:
+            return [Impossible("no answer of this task would be another one after another input")] * len(trained)
         pairs = change_inputs(task, self.pairs, at, stream(spec.data_seed, "recover"))
         model, length = trained.models[0], pairs.clean.tokens.shape[1]
         places: list[Place] = [(site, t) for site in model.boundaries() for t in range(at, length)]

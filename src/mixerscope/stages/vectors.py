@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from mixerscope.errors import UnknownName, UserError
+from mixerscope.interventions.tagging import demand_states
 from mixerscope.probing.ridge import Parts, balanced_share, parts_by_document
 from mixerscope.randomness import stream
+from mixerscope.spec import RunSpec
 from mixerscope.tasks import UNSCORED, Batch, StateTask
 from mixerscope.training.objective import answer_correct
 
@@ -71,6 +73,16 @@ def demand_first(task: StateTask, first: int | None) -> None:
     """Refuses to look behind the end of documents."""
     if first is not None and first > task.length:
         raise UserError(f"first = {first} leaves no position to look at in documents of {task.length}")
+
+
+def demand_places(spec: RunSpec, times: int, setting: str) -> None:
+    """Refuses documents that have more positions than a model can learn, before it is trained."""
+    longest = demand_states(spec.task).at_length(times * spec.task.length).max_length
+    if spec.model.positions == "learned" and longest > spec.model.max_length:
+        raise UserError(
+            f"documents {times} times as long have {longest} tokens, and the model learns positions for"
+            f" {spec.model.max_length}; make model.max_length larger, or {setting} smaller"
+        )
 
 
 def draw_vectors(

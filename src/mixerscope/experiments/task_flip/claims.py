@@ -23,11 +23,12 @@ from mixerscope.experiments.task_flip.claims_erasure import (
 from mixerscope.experiments.task_flip.claims_pretrained import bottleneck, not_by_a_direction, tuned_flip
 from mixerscope.experiments.task_flip.evidence import (
     Cells,
+    apart_of,
     convolution_grouping,
     flip_of,
     grouping_of,
 )
-from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, untestable
+from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, left_open, untestable
 from mixerscope.experiments.task_flip.models import FOUR, HOLDS, Cell, Model
 from mixerscope.experiments.task_flip.pretrained import Tuned
 from mixerscope.experiments.task_flip.study import (
@@ -76,17 +77,27 @@ def _late_on_parity(cells: Cells) -> Found:
     known = {name: cells.curves(PARITY, name) for name in RECURRENT}
     known = {name: curves for name, curves in known.items() if len(curves) >= LEAST_SEEDS}
     shapes = {name: [profile(curve).shape for curve in curves] for name, curves in known.items()}
-    late = {name: own.count("late") / len(own) for name, own in shapes.items()}
-    others = [name for name, share in late.items() if share <= 0.5]
+    others = _not_late(shapes)
     if len(others) < 2 <= len(others) + len(RECURRENT) - len(known):
         # Those that are not known could make it two.
         return untestable(f"{len(known)} of {len(RECURRENT)} architectures learned parity with {LEAST_SEEDS} seeds")
     every = [shape for own in shapes.values() for shape in own]
     low, high = exact_interval(every.count("late"), len(every))
     said = "; ".join(f"{name} {_counted(own)}" for name, own in shapes.items())
-    effect = f"{said}; {_moved([curve for curves in known.values() for curve in curves])}"
+    effect = f"{every.count('late')} of {len(every)} late: {said}"
+    effect = f"{effect}; {_moved([curve for curves in known.values() for curve in curves])}"
+    # A row an architecture, of curves, of the names that other thresholds give them.
+    moved = {name: [shapes_under_other_rules(curve) for curve in curves] for name, curves in known.items()}
+    rules = [dict(zip(moved, names, strict=True)) for names in zip(*(zip(*own, strict=True) for own in moved.values()))]
+    against = sum(len(_not_late(by_rule)) >= 2 for by_rule in rules)
+    effect = f"{effect}; contradicted by {against} of {len(rules)} other pairs of these"
     outcome: Outcome = "contradicted" if len(others) >= 2 else "supported"
     return Found(outcome, effect, every.count("late") / len(every), low, high, min(map(len, known.values())))
+
+
+def _not_late(shapes: Mapping[str, Sequence[str]]) -> list[str]:
+    """Architectures of which no more than half of the curves are late."""
+    return [name for name, own in shapes.items() if own.count("late") / len(own) <= 0.5]
 
 
 def _moved(curves: Sequence[Sequence[float]]) -> str:
@@ -109,8 +120,7 @@ def _gradual_on_parity(cells: Cells) -> Found:
     low, high = cells.interval([(PARITY, TRANSFORMER)], lambda of: _median_jump(of.curves(PARITY, TRANSFORMER)))
     value, shapes = statistics.median(jumps), _counted([one.shape for one in profiles])
     effect = f"largest step {value:.2f} of the gain; {shapes}; {_moved(curves)}"
-    if low is not None and high is not None and low < JUMP <= high:
-        effect = f"{effect}; {JUMP} lies within the interval, so that other seeds may say otherwise"
+    effect = f"{effect}{left_open(JUMP, low, high)}"
     return Found("supported" if value < JUMP else "contradicted", effect, value, low, high, len(curves))
 
 
@@ -161,6 +171,10 @@ def _grouping(cells: Cells) -> Found:
     said = "; ".join(f"{name} {value:+.2f}" for name, value in single.items())
     hard = min(grouping_of(replace(cells, hard=True), S3, [name]) or 0.0 for name in known)
     said = f"{said}; where the last token does not tell {hard:+.2f} at least"
+    # Nearer parity's curve is not yet near it.
+    apart = {name: [apart_of(cells, PARITY, other, [name]) for other in (BRACKETS, S3)] for name in known}
+    between = [name for name, (brackets, words) in apart.items() if brackets < words]
+    said += f"; parity itself is nearer brackets than S3 in {', '.join(between)}" if between else ""
     outcome: Outcome = "supported" if min(hard, *single.values()) > 0 else "contradicted"
     return Found(outcome, said, min(single.values()), low, high, cells.fewest(names))
 
@@ -236,14 +250,17 @@ def _locality(cells: Cells) -> Found:
         return untestable(_too_few(known, every))
 
     def moves(of: Cells) -> tuple[float, float]:
-        towards_brackets = (grouping_of(of, S3, known) or 0.0) - (grouping_of(of, RESETS, known) or 0.0)
-        towards_parity = (grouping_of(of, AFTER_CLOSE, known) or 0.0) - (grouping_of(of, BRACKETS, known) or 0.0)
+        """How much nearer brackets the curve of S3 comes by resets, and parity that of brackets by closing. Not by the
+        grouping: by the triangle no curve has less of it than brackets, so that whatever becomes of these would have
+        moved towards parity."""
+        towards_brackets = apart_of(of, S3, BRACKETS, known) - apart_of(of, RESETS, BRACKETS, known)
+        towards_parity = apart_of(of, BRACKETS, PARITY, known) - apart_of(of, AFTER_CLOSE, PARITY, known)
         return towards_brackets, towards_parity
 
     names = [(task, name) for task in every for name in known]
     first, second = moves(cells)
     low, high = cells.interval(names, lambda of: min(moves(of)))
-    effect = f"resets move S3 {first:+.2f} towards brackets, closing moves brackets {second:+.2f} towards parity"
+    effect = f"resets bring S3 {first:+.2f} nearer brackets, closing brings brackets {second:+.2f} nearer parity"
     return above(effect, min(first, second), low, high, cells.fewest(names))
 
 

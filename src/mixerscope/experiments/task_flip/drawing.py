@@ -59,18 +59,20 @@ def _colour(names: Sequence[str], legend: alt.Legend | None = None) -> alt.Color
     return alt.Color("name:N", scale=scale, legend=legend)
 
 
-def _dash(names: Sequence[str]) -> alt.StrokeDash:
+def _dash(names: Sequence[str], legend: alt.Legend | None = None) -> alt.StrokeDash:
     """Solid for a mixer as it usually is, broken for its variants."""
     variants = {name: [one for one in names if _family(one) == _family(name) != one] for name in names}
     dashes = [DASHES[0] if _family(name) == name else _broken(variants[name].index(name)) for name in names]
-    return alt.StrokeDash("name:N", scale=alt.Scale(domain=list(names), range=dashes), legend=LEGEND)
+    return alt.StrokeDash("name:N", scale=alt.Scale(domain=list(names), range=dashes), legend=legend)
 
 
 def _broken(number: int) -> Sequence[int]:
     return DASHES[1 + number % (len(DASHES) - 1)]
 
 
-def _panels(rows: Sequence[Row], title: str, layers: Sequence[alt.Chart], order: Sequence[str] | None = None) -> Any:
+def _panels(
+    rows: Sequence[Row], title: str | list[str], layers: Sequence[alt.Chart], order: Sequence[str] | None = None
+) -> Any:
     if not rows:
         nothing = alt.Chart(alt.Data(values=[{"said": NOTHING}])).mark_text(color=GREY).encode(text="said:N")
         return nothing.properties(title=title)
@@ -112,7 +114,7 @@ def readability(best: Mapping[Cell, Sequence[Model]], names: Sequence[str]) -> A
         x=alt.X("depth:Q", title="depth: embedding to last block"),
         y=alt.Y("value:Q", title="readability", scale=alt.Scale(domain=[0, 1])),
         color=_colour(names, LEGEND),
-        strokeDash=_dash(names),
+        strokeDash=_dash(names, LEGEND),
         detail="who:N",
     )
     thin = base.transform_filter("datum.who != 'mean'").mark_line(opacity=0.25, strokeWidth=1)
@@ -145,7 +147,9 @@ def damage(best: Mapping[Cell, Sequence[Model]], names: Sequence[str]) -> Any:
             shape=alt.Shape("said:N", title=None, scale=alt.Scale(domain=[TOOK, LEFT], range=["square", "circle"])),
         )
     )
-    title = "What erasing costs between blocks: 0 is nothing, 1 leaves guessing"
+    title = (
+        "What erasing costs between blocks: 0 is nothing, 1 leaves guessing; controls have the colour of their mixer"
+    )
     return _panels(rows, title, [points], [*METHODS.values(), RANDOM])
 
 
@@ -232,10 +236,14 @@ def lengths(models: Sequence[Model], names: Sequence[str]) -> Any:
             x=alt.X("times:O", title="lengths of training", axis=alt.Axis(labelAngle=0)),
             y=alt.Y("value:Q", title="last answer, beyond guessing", scale=alt.Scale(domain=[LOWEST, 1])),
             color=_colour(names),
+            strokeDash=_dash(names),
             detail="who:N",
         )
     )
     holds = alt.Chart().mark_rule(color=GREY, strokeDash=[4, 3]).encode(y=alt.datum(0.5))
     order = [f"{verdict} ({count[verdict]})" for verdict in VERDICTS if count[verdict]]
-    title = "What becomes of each verdict (and how many have it) in longer documents; what is above the dashes holds"
+    title = [
+        "What becomes of each verdict (and how many have it) in longer documents; what is above the grey dashes holds",
+        f"Answers further below guessing than {-LOWEST:g} are drawn there",
+    ]
     return _panels(rows, title, [line, holds], order)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mixerscope.analysis.prediction import resampled
-from mixerscope.analysis.readability import flip, grouping, profile
+from mixerscope.analysis.readability import distance, flip, grouping, profile
 from mixerscope.experiments.task_flip.models import Cell, Erasure, Model
 from mixerscope.experiments.task_flip.pretrained import Tuned
 from mixerscope.experiments.task_flip.study import BRACKETS, PARITY, S3, TRANSFORMER
@@ -92,6 +92,12 @@ def grouping_of(cells: Cells, task: str, architectures: Sequence[str]) -> float 
             return None
         found.append(grouping(asked, parity, brackets))
     return statistics.fmean(found) if found else None
+
+
+def apart_of(cells: Cells, task: str, other: str, architectures: Sequence[str]) -> float:
+    """Mean over architectures, which have both, of the distance between the curves of two tasks."""
+    curves = [(cells.mean_curve(task, name), cells.mean_curve(other, name)) for name in architectures]
+    return statistics.fmean(distance(one, two) for one, two in curves if one is not None and two is not None)
 
 
 def convolution_grouping(

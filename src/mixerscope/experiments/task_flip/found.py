@@ -28,6 +28,12 @@ def untestable(why: str, seeds: int = 0) -> Found:
     return Found("untestable", why, seeds=seeds)
 
 
+def left_open(asked: float, low: float | None, high: float | None) -> str:
+    """What is added where a number decides, and its interval does not."""
+    within = low is not None and high is not None and low < asked <= high
+    return f"; {asked} lies within the interval, so that other seeds may say otherwise" if within else ""
+
+
 def above(effect: str, value: float, low: float | None, high: float | None, seeds: int, needed: float = 0.0) -> Found:
     """Supported where the whole interval is above what is needed."""
     if low is None:

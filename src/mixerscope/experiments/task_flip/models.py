@@ -194,10 +194,11 @@ def _damage(row: dict[str, Any], accuracy: float | None) -> float | None:
     return (row["clean"] - accuracy) / (row["clean"] - row["guessing"])
 
 
-def best_of_seeds(models: Iterable[Model]) -> dict[Cell, list[Model]]:
-    """Of each cell and seed the model with the best rate, on dev documents; then those of them that passed the gate."""
+def best_of_seeds(models: Iterable[Model], highest: bool = False) -> dict[Cell, list[Model]]:
+    """Of each cell and seed the model with the best rate, on dev documents, and of rates that are equally good the
+    lowest, or the `highest`; then those of them that passed the gate."""
     best: dict[tuple[Cell, int], Model] = {}
-    for model in sorted(models, key=lambda one: (-(one.dev_accuracy or 0.0), one.lr)):
+    for model in sorted(models, key=lambda one: (-(one.dev_accuracy or 0.0), -one.lr if highest else one.lr)):
         best.setdefault((model.cell, model.seed), model)
     found: dict[Cell, list[Model]] = {}
     for (cell, _), model in sorted(best.items()):

@@ -79,17 +79,23 @@ class Study:
     """Cells that were not run."""
     older: Mapping[str, Sequence[str]]
     """Stage to the cells that were taken in before it was there."""
+    otherwise: Mapping[str, str]
+    """Claim to its outcome with the highest of equally good rates, where that is another one."""
 
     @staticmethod
     def of(tables: dict[str, pl.DataFrame]) -> "Study":
-        models = models_of(tables)
-        claims = decided(best_of_seeds(models), tuned_of(tables))
+        models, tuned = models_of(tables), tuned_of(tables)
+        claims = decided(best_of_seeds(models), tuned)
+        highest = decided(best_of_seeds(models, highest=True), tuned)
+        both = zip(claims, highest, strict=True)
+        otherwise = {claim.id: other.outcome for (claim, found), (_, other) in both if found.outcome != other.outcome}
         left = not_run([model.cell for model in models])
-        return Study(claims, predictions(models), models, left, _older(tables))
+        return Study(claims, predictions(models), models, left, _older(tables), otherwise)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "claims": [{"id": claim.id, "version": claim.version, **found.as_json()} for claim, found in self.claims],
+            "with_highest_rates": self.otherwise,
             "predictions": [_as_json(one) for one in self.foretold],
             "cells": _cells(self.models),
             "not_run": self.left,
@@ -99,7 +105,7 @@ class Study:
     def text(self) -> str:
         """In words and tables."""
         without = "; ".join(f"{stage}: {', '.join(cells)}" for stage, cells in self.older.items())
-        lines = _text(self.claims, self.foretold, self.models)
+        lines = _text(self.claims, _rates(self.models, self.otherwise), self.foretold, self.models)
         lines += ["", f"Not run: {'; '.join(self.left) or 'nothing'}."]
         lines += ["", f"Kept from before a stage was there: {without or 'nothing'}."]
         return "\n".join(lines) + "\n"
@@ -158,14 +164,30 @@ def _cells(models: Sequence[Model]) -> list[dict[str, Any]]:
     return rows
 
 
-def _text(claims: Sequence[tuple[Claim, Found]], foretold: Sequence[Predicted], models: Sequence[Model]) -> list[str]:
+def _rates(models: Sequence[Model], otherwise: Mapping[str, str]) -> str:
+    """Which rate the claims are of, and which of them end otherwise by another one that is equally good."""
+    chosen = [model.lr for own in best_of_seeds(models).values() for model in own]
+    if not chosen:
+        return "No model passed the gate."
+    most = max(sorted(set(chosen)), key=chosen.count)
+    other = ", ".join(f"{claim} {outcome}" for claim, outcome in otherwise.items())
+    return (
+        "A model a seed: that of the rate that is best on dev documents, and the lowest of those that are equally good,"
+        f" which is {most:g} in {chosen.count(most)} of {len(chosen)}. With the highest of them claims end"
+        f" {f'otherwise: {other}' if other else 'the same'}."
+    )
+
+
+def _text(
+    claims: Sequence[tuple[Claim, Found]], rates: str, foretold: Sequence[Predicted], models: Sequence[Model]
+) -> list[str]:
     lines = ["# Task flip", "", "## Claims", "", "| | sentence | from | outcome | effect | 95% | seeds |"]
     lines.append("|---|---|---|---|---|---|---|")
     for claim, found in claims:
         ends = _ends(found.low, found.high)
         words = (claim.id, claim.sentence, claim.version, found.outcome, found.effect, ends, str(found.seeds))
         lines.append(f"| {' | '.join(words)} |")
-    lines += ["", f"## What foretells documents {FOUR} times as long", ""]
+    lines += ["", rates, "", f"## What foretells documents {FOUR} times as long", ""]
     lines += ["Area under the ROC curve, cohorts resampled; within: pairs of one architecture.", INSIDE, LEFT_OUT, ""]
     lines += ["| by | models | overall | 95% | within | 95% | inside | 95% |", "|---|---|---|---|---|---|---|---|"]
     for one in foretold:
