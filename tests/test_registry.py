@@ -18,7 +18,11 @@ def registry():
 
 
 @pytest.fixture(autouse=True)
-def modules_as_before(tmp_path, monkeypatch):
+def modules_as_before(tmp_path, tmp_path_factory, monkeypatch):
+    temporary = str(tmp_path_factory.getbasetemp())
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(temporary):  # another test's, which would come first
+            del sys.modules[name]
     before = dict(sys.modules)
     monkeypatch.chdir(tmp_path)
     yield
