@@ -165,7 +165,9 @@ def on_gpu(options: argparse.Namespace, out: Path) -> dict[str, Any]:
         _write(out, result | {"kernels": kernels.used()})
     if options.checks:
         result["checks"] = same_bits(options.architectures, machine, options.precision)
+        print(json.dumps(result["checks"]), flush=True)
         for name, found in result["checks"].items():
+            _write(out, result | {"kernels": kernels.used()})
             found |= with_the_cpu(name, machine)
             print(json.dumps({name: found}), flush=True)
     return result | {"kernels": kernels.used()}
