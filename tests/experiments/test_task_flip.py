@@ -42,9 +42,9 @@ def model(task, name, curve, seed=0, verdict="carried", last=1.0, erasures=(), a
     cell = task, name, 4
     return Model(
         *(f"{task}-{name}-{seed}", cell, 1e-3, seed, accuracy, verdict, {}),
-        accuracy={1: accuracy, 4: last},
-        last={1: accuracy, 4: last},
-        guessing={1: 0.5, 4: 0.5},
+        accuracy={1: accuracy, 2: last, 4: last},
+        last={1: accuracy, 2: last, 4: last},
+        guessing={1: 0.5, 2: 0.5, 4: 0.5},
         curves={("answer", "every"): [value * (1 - 0.01 * seed) for value in curve]},
         erasures=list(erasures),
     )
@@ -139,6 +139,21 @@ def test_in_longer_documents_what_is_found_there_decides():
     left = outcomes(study(as_published(), erasures=erased(longer_left=True)))["C7"]
     assert left.outcome == "untestable", "a fresh probe of longer documents still reads it"
     assert "take it there too in no cell" in left.effect
+
+
+def test_of_longer_documents_those_models_are_asked_that_hold_there():
+    """Right at the positions of training and guessing behind them is 0.25 above guessing, and says nothing of these."""
+    hurt = study(as_published(), erasures=erased(refitted=0.9))
+    lost = study(as_published(), erasures=erased(refitted=0.9), last=0.5)
+    found = found_of("C7", lost)
+    assert found.outcome == "untestable"
+    assert "0 of 50 models hold there" in found.effect
+    unhurt = study(as_published(), erasures=erased(refitted=0.1))
+    mixed = {cell: lost[cell] if cell[1] == "Mamba" else unhurt[cell] for cell in hurt}
+    found = found_of("C7", mixed)
+    assert (found.outcome, found.value) == ("contradicted", pytest.approx(0.0)), "not by those that do not hold"
+    assert "in 40 of 40 models, 8 cells" in found.effect
+    assert "that hold there, of 50" in found.effect
 
 
 def test_where_it_reads_best_and_where_it_hurts_most():

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from mixerscope.analysis.quantiles import exact_interval
 from mixerscope.experiments.task_flip.claims_pretrained import tuned_elsewhere
@@ -17,7 +18,7 @@ from mixerscope.experiments.task_flip.evidence import (
     residuals,
 )
 from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, left_open, untestable
-from mixerscope.experiments.task_flip.models import Cell, Model
+from mixerscope.experiments.task_flip.models import TWO, Cell, Model
 from mixerscope.experiments.task_flip.study import BRACKETS, MAIN, PARITY, S3
 
 ALIKE = 0.8
@@ -81,8 +82,13 @@ def _took(cells: Cells, tasks: Sequence[str], way: str) -> int:
 
 
 def necessary_longer(cells: Cells) -> Found:
-    """The same in longer documents: by what was found there, beside what was found at the training length."""
+    """The same in longer documents: by what was found there, beside what was found at the training length. Of models
+    that hold there: half of the positions are those of training, so that one which knows nothing of the others is still
+    far from guessing on the whole."""
     tasks = (PARITY, BRACKETS)
+    whole = _asked(cells, tasks)
+    holding = {key: [one for one in models if one.holds(TWO)] for key, models in cells.models.items()}
+    cells = replace(cells, models=holding)
     numbers, asked = _of_cells(cells, tasks, refitted_damages), _asked(cells, tasks)
     kept = _of_cells(cells, tasks, lambda models: damages(models, None, longer=True))
     single = _of_cells(cells, tasks, lambda models: damages(models, SINGLE, longer=True))
@@ -92,8 +98,8 @@ def necessary_longer(cells: Cells) -> Found:
     }
     beside = "; ".join(f"by {how} {_in_cells(own, asked) if own else 'in no cell'}" for how, own in said.items())
     if not numbers:
-        why = "clean answers of longer documents are too near guessing, or nothing can be read there or compared"
-        return untestable(f"{why}, in all but a few of {asked} models; {beside}")
+        why = "nothing can be read there, or compared, in all but a few"
+        return untestable(f"{asked} of {whole} models hold there; {why} of these; {beside}")
     alike = [
         one.alike
         for key in numbers
@@ -102,7 +108,7 @@ def necessary_longer(cells: Cells) -> Found:
         if one.alike is not None and one.refitted is not None
     ]
     low, high = Cells.interval_of(numbers, _mean_of_cells)
-    effect = f"damage by what is found there {_in_cells(numbers, asked)}; {beside}"
+    effect = f"damage by what is found there {_in_cells(numbers, asked)} that hold there, of {whole}; {beside}"
     if alike:
         effect = f"{effect}; what probes read is alike in {statistics.median(alike):.2f}"
     return above(effect, _mean_of_cells(numbers), low, high, min(map(len, numbers.values())), LEAST_DAMAGE)

@@ -15,8 +15,9 @@ CONVOLVED = "conv_out"
 """How the sites behind short convolutions end."""
 GATE = 0.99
 """Accuracy at the training length that a model must have for anything to be said of how it does it."""
-FOUR = 4
-"""Lengths of training: how long the documents are that verdicts are to foretell."""
+TWO, FOUR = 2, 4
+"""Lengths of training: how long the documents are in which erasures are tried too, and those that verdicts are to
+foretell."""
 HOLDS = 0.5
 """Share of the way from guessing to right at which a last answer holds."""
 Cell = tuple[str, str, int]
