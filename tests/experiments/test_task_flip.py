@@ -26,13 +26,15 @@ LATE, EARLY, GRADUAL = [0, 0, 0, 0.1, 1.0], [0, 0.9, 0.95, 1.0, 1.0], [0, 0.25, 
 ALL = (TRANSFORMER, *RECURRENT)
 
 
-def erased(method="leace", damage=0.8, residual=0.5, controls=0.1, peak=2, longer_left=False, refitted=None):
+def erased(
+    method="leace", damage=0.8, residual=0.5, controls=0.1, peak=2, longer_left=False, refitted=None, by_rank=0.0
+):
     """At the five boundaries, of which the third reads best; `peak` is hurt most."""
     reads = [0.5, 0.7, 0.9, 0.8, 1.0]
     return [
         Erasure(
             *(at, method, before, residual, residual <= 0.52, damage - 0.1 * abs(at - peak), damage),
-            *(controls, controls, longer_left, refitted, 0.7),
+            *(controls, controls, longer_left, refitted, by_rank, 0.7),
         )
         for at, before in enumerate(reads)
     ]
@@ -126,6 +128,7 @@ def test_a_single_direction_and_a_refit_are_told_apart():
     used = outcomes(study(as_published(), erasures=erased("leace")))
     assert used["C6b"].outcome == "supported"
     assert "by LEACE in 75, by iterated projection in 0 models" in used["C6b"].effect
+    assert "beyond random subspaces of its rank, which take less, +0.80" in used["C6b"].effect
     left = outcomes(study(as_published(), erasures=erased("leace", residual=0.7)))
     assert left["C6b"].outcome == "untestable", "a probe still reads, so the damage says nothing"
 
@@ -133,6 +136,7 @@ def test_a_single_direction_and_a_refit_are_told_apart():
 def test_in_longer_documents_what_is_found_there_decides():
     found = outcomes(study(as_published(), erasures=erased(refitted=0.9)))["C7"]
     assert (found.outcome, found.value) == ("supported", pytest.approx(0.8))
+    assert "with no random subspaces to be held against 0.90" in found.effect
     assert "take it there too 0.70" in found.effect, "beside what the training length's erasures do"
     no_more = outcomes(study(as_published(), erasures=erased(refitted=0.1)))["C7"]
     assert no_more.outcome == "contradicted"
@@ -171,9 +175,25 @@ def test_where_it_reads_best_and_where_it_hurts_most():
     found = found_of("C9", mixed)
     assert (found.outcome, round(found.value, 2)) == ("supported", 0.53)
     assert "0.5 lies within the interval" in found.effect
+    assert "by chance alone 0.67 of them" in found.effect, "of three inner boundaries"
+    assert "on parity, Dyck and S3 in 24 of 45" in found.effect
+    contrast = study({(Z6, name): LATE for name in ALL}, seeds=3, erasures=erased(peak=1))
+    said = found_of("C9", mixed | contrast).effect
+    assert "39 of 60" in said
+    assert "on parity, Dyck and S3 in 24 of 45" in said, "of which alone it was said"
     mild = [*erased("leace", damage=0.04, peak=1), *erased("single direction", peak=1)]
     found = outcomes(study(as_published(), erasures=mild))["C9"]
     assert found.outcome == "untestable", "what is missed nowhere is not missed most somewhere"
+
+
+def test_ranks_of_what_a_refit_confirms_stand_beside_those_of_all_boundaries():
+    # Of five boundaries the first cannot be erased, and is hurt all the same.
+    alike = [
+        Erasure(at, "leace", read, left, left <= 0.52, damage, damage, 0.1, 0.1)
+        for at, (read, damage, left) in enumerate(zip(range(5), (9, 1, 2, 3, 4), (0.9, *[0.5] * 4), strict=True))
+    ]
+    found = found_of("C12", study(as_published(), seeds=3, erasures=[*erased("iterated projection"), *alike]))
+    assert "by LEACE 0.00, where a refit says that it took the state 1.00, above 0.8 in 15 of 15" in found.effect
 
 
 def test_controls_decide_nothing_that_was_said_of_the_five():

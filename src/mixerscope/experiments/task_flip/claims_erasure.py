@@ -9,9 +9,10 @@ from mixerscope.experiments.task_flip.claims_pretrained import tuned_elsewhere
 from mixerscope.experiments.task_flip.evidence import (
     LAYERS,
     LEAST_DAMAGE,
+    RANK,
     Cells,
+    compared_boundaries,
     damages,
-    differing_boundaries,
     inner,
     rank_agreement,
     refitted_damages,
@@ -69,6 +70,9 @@ def necessary(method: str | None) -> Callable[[Cells], Found]:
         if method is None:
             took = {way: _took(cells, tasks, way) for way in (LEACE, ITERATED)}
             rest = f"; nothing is left to read by LEACE in {took[LEACE]}, by {ITERATED} in {took[ITERATED]} models"
+            by_rank = _of_cells(cells, tasks, lambda models: damages(models, None, controls=RANK))
+            if by_rank:
+                rest = f"{rest}; beyond random subspaces of its rank, which take less, {_mean_of_cells(by_rank):+.2f}"
         effect = f"damage {_in_cells(numbers, asked)}{rest}"
         return above(effect, _mean_of_cells(numbers), low, high, min(map(len, numbers.values())), LEAST_DAMAGE)
 
@@ -108,27 +112,33 @@ def necessary_longer(cells: Cells) -> Found:
         if one.alike is not None and one.refitted is not None
     ]
     low, high = Cells.interval_of(numbers, _mean_of_cells)
-    effect = f"damage by what is found there {_in_cells(numbers, asked)} that hold there, of {whole}; {beside}"
+    effect = f"damage by what is found there {_in_cells(numbers, asked)} that hold there, of {whole}"
+    as_it_is = _of_cells(cells, tasks, lambda models: refitted_damages(models, beyond=False))
+    effect = f"{effect}, with no random subspaces to be held against {_mean_of_cells(as_it_is):.2f}; {beside}"
     if alike:
         effect = f"{effect}; what probes read is alike in {statistics.median(alike):.2f}"
     return above(effect, _mean_of_cells(numbers), low, high, min(map(len, numbers.values())), LEAST_DAMAGE)
 
 
 def boundaries(cells: Cells) -> Found:
-    flags = {key: differing_boundaries(models) for key, models in _claimed(cells).items()}
-    flags = {key: values for key, values in flags.items() if values}
-    every = [value for values in flags.values() for value in values]
+    told = {key: compared_boundaries(models) for key, models in _claimed(cells).items()}
+    told = {key: values for key, values in told.items() if values}
+    compared = [value for values in told.values() for value in values]
+    every = [one.differ for one in compared]
     if len(every) < LEAST_SEEDS:
         return untestable("in no three models could both boundaries be told; " + tuned_elsewhere(cells))
     share = sum(every) / len(every)
     low, high = exact_interval(sum(every), len(every))
-    by_one = [value for models in _claimed(cells).values() for value in differing_boundaries(models, SINGLE)]
+    by_one = [one.differ for models in _claimed(cells).values() for one in compared_boundaries(models, SINGLE)]
     effect = f"another inner boundary in {sum(every)} of {len(every)} four-layer models, refitted"
+    # Two that are drawn blindly are not the same one in half of the cases where there are two, in two thirds of three.
+    chance = statistics.fmean(1 - 1 / one.among for one in compared)
+    named = [one.differ for (task, _, _), own in told.items() if task in (PARITY, BRACKETS, S3) for one in own]
+    effect = f"{effect}, where by chance alone {chance:.2f} of them would have another one"
+    effect = f"{effect}; on {PARITY}, {BRACKETS} and {S3} in {sum(named)} of {len(named)}"
     effect = f"{effect}; by one direction in {sum(by_one)} of {len(by_one)} that it hurts; {tuned_elsewhere(cells)}"
     effect = f"{effect}{left_open(0.5, low, high)}"
-    return Found(
-        "supported" if share > 0.5 else "contradicted", effect, share, low, high, min(map(len, flags.values()))
-    )
+    return Found("supported" if share > 0.5 else "contradicted", effect, share, low, high, min(map(len, told.values())))
 
 
 def available_not_needed(cells: Cells) -> Found:
@@ -148,5 +158,11 @@ def available_not_needed(cells: Cells) -> Found:
     if by_leace:
         other = statistics.median(statistics.median(values) for values in by_leace.values())
         effect = f"{effect}; by LEACE {other:.2f}"
+    took = _of_cells(cells, [*tasks], lambda models: rank_agreement(models, LEACE, refitted=True))
+    if took:
+        each = [statistics.median(values) for values in took.values()]
+        high_there = sum(own > ALIKE for own in each)
+        effect = f"{effect}, where a refit says that it took the state {statistics.median(each):.2f}, above {ALIKE} in"
+        effect = f"{effect} {high_there} of {len(each)}"
     outcome: Outcome = "contradicted" if len(above) == len(medians) else "supported"
     return Found(outcome, effect, value, low, high, min(map(len, by_cell.values())))

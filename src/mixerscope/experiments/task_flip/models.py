@@ -44,6 +44,8 @@ class Erasure:
     """Whether a fresh probe of longer documents still reads it there, or could not before."""
     refitted: float | None = None
     """Damage in longer documents by an erasure that was found there, where a fresh probe then reads nothing."""
+    by_rank: float | None = None
+    """Damage by random subspaces of the same rank."""
     alike: float | None = None
     """Of what probes read in longer documents and at the training length: mean squared cosine."""
 
@@ -167,6 +169,7 @@ def _erasures(rows: Iterable[dict[str, Any]], again: Iterable[dict[str, Any]]) -
                 longer_controls=_damage(longer[0], longer[0]["random_variance"]) if longer else None,
                 longer_left=there is None or not _took(there, there["kept_residual"]),
                 refitted=there["damage"] if there is not None and there["speaks"] else None,
+                by_rank=_damage(short, short["random_rank"]),
                 alike=there["alike"] if there is not None else None,
             )
         )
