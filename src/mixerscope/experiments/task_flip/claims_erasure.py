@@ -18,7 +18,7 @@ from mixerscope.experiments.task_flip.evidence import (
     refitted_damages,
     residuals,
 )
-from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, left_open, untestable
+from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, decided_at, untestable
 from mixerscope.experiments.task_flip.models import TWO, Cell, Model
 from mixerscope.experiments.task_flip.study import BRACKETS, MAIN, PARITY, S3
 
@@ -137,8 +137,8 @@ def boundaries(cells: Cells) -> Found:
     effect = f"{effect}, where by chance alone {chance:.2f} of them would have another one"
     effect = f"{effect}; on {PARITY}, {BRACKETS} and {S3} in {sum(named)} of {len(named)}"
     effect = f"{effect}; by one direction in {sum(by_one)} of {len(by_one)} that it hurts; {tuned_elsewhere(cells)}"
-    effect = f"{effect}{left_open(0.5, low, high)}"
-    return Found("supported" if share > 0.5 else "contradicted", effect, share, low, high, min(map(len, told.values())))
+    outcome: Outcome = "supported" if share > 0.5 else "contradicted"
+    return decided_at(0.5, Found(outcome, effect, share, low, high, min(map(len, told.values()))))
 
 
 def available_not_needed(cells: Cells) -> Found:
