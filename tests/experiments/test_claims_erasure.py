@@ -1,5 +1,7 @@
 """Claims about what erasing does, decided on made-up models."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -26,6 +28,9 @@ def test_a_single_direction_and_a_refit_are_told_apart():
     found = outcomes(study(as_published(), erasures=ways))
     assert found["C6a"].outcome == "supported"
     assert "still reads 0.90" in found["C6a"].effect
+    assert "variance" not in found["C6a"].effect, "of runs of which it is not kept"
+    little = [replace(one, variance=0.0004) for one in ways]
+    assert "; it takes 0.0004 of the variance" in found_of("C6a", study(as_published(), erasures=little)).effect
     assert found["C6b"].outcome == "contradicted"
     used = outcomes(study(as_published(), erasures=erased("leace")))
     assert used["C6b"].outcome == "supported"
@@ -107,7 +112,16 @@ def test_controls_decide_nothing_that_was_said_of_the_five():
 
 def test_erasures_of_longer_documents_are_read_beside_those_of_the_training_length():
     one = {"run_id": "a", "method": "leace", "boundary": 1, "before": 0.9, "residual": 0.5, "speaks": True}
-    short = {**one, "length": 8, "damage": 0.5, "clean": 1.0, "guessing": 0.5, "random_variance": 0.9}
+    short = {
+        **one,
+        "length": 8,
+        "damage": 0.5,
+        "clean": 1.0,
+        "guessing": 0.5,
+        "random_variance": 0.9,
+        "variance": 0.25,
+        "random_rank": 0.8,
+    }
     there = {**one, "length": 16, "chance": 0.5, "damage": 0.3, "alike": 0.6}
     for kept, left in ((0.5, False), (0.6, True)):
         rows = {"models": [{"run_id": "a", "task": PARITY, "architecture": "GRU", "layers": 4}]}
@@ -116,3 +130,4 @@ def test_erasures_of_longer_documents_are_read_beside_those_of_the_training_leng
         [[found]] = (model.erasures for model in models_of(tables))
         assert found.longer_left == left
         assert (found.refitted, found.alike) == (pytest.approx(0.3), pytest.approx(0.6))
+        assert (found.variance, found.by_rank) == (pytest.approx(0.25), pytest.approx(0.4))

@@ -16,7 +16,7 @@ from mixerscope.experiments.task_flip.evidence import (
     inner,
     rank_agreement,
     refitted_damages,
-    residuals,
+    where_it_reads_best,
 )
 from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, decided_at, untestable
 from mixerscope.experiments.task_flip.models import TWO, Cell, Model
@@ -65,8 +65,13 @@ def necessary(method: str | None) -> Callable[[Cells], Found]:
             why = "nothing could be erased, or a fresh probe still reads"
             return untestable(f"{why}, in all but a few of {asked} models")
         low, high = Cells.interval_of(numbers, _mean_of_cells)
-        left = [value for key in numbers for value in residuals(cells.models[key], method)] if method else []
-        rest = f", a fresh probe still reads {statistics.median(left):.2f}" if left else ""
+        there = [one for key in numbers for one in where_it_reads_best(cells.models[key], method)] if method else []
+        rest = ""
+        if there:
+            rest = f", a fresh probe still reads {statistics.median(one.residual for one in there):.2f}"
+        taken = [one.variance for one in there if one.variance is not None]
+        if taken:
+            rest = f"{rest}; it takes {statistics.median(taken):.4f} of the variance"
         if method is None:
             took = {way: _took(cells, tasks, way) for way in (LEACE, ITERATED)}
             rest = f"; nothing is left to read by LEACE in {took[LEACE]}, by {ITERATED} in {took[ITERATED]} models"

@@ -171,10 +171,10 @@ def refitted_damages(models: Sequence[Model], beyond: bool = True) -> list[float
     return found
 
 
-def residuals(models: Sequence[Model], method: str) -> list[float]:
-    """What a fresh probe reads after an erasure at the inner boundary that reads best, a number a model."""
+def where_it_reads_best(models: Sequence[Model], method: str) -> list[Erasure]:
+    """The erasure at the inner boundary that reads best, one a model."""
     known = [inner(model, method) for model in models]
-    return [max(own, key=lambda one: one.before).residual for own in known if own]
+    return [max(own, key=lambda one: one.before) for own in known if own]
 
 
 def _damage(one: Erasure, beyond: bool, longer: bool, controls: Controls) -> float | None:

@@ -48,6 +48,8 @@ class Erasure:
     """Damage by random subspaces of the same rank."""
     alike: float | None = None
     """Of what probes read in longer documents and at the training length: mean squared cosine."""
+    variance: float | None = None
+    """Share of the vectors' variance that it takes."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ def _erasures(rows: Iterable[dict[str, Any]], again: Iterable[dict[str, Any]]) -
                 refitted=there["damage"] if there is not None and there["speaks"] else None,
                 by_rank=_damage(short, short["random_rank"]),
                 alike=there["alike"] if there is not None else None,
+                variance=short["variance"],
             )
         )
     return whole
