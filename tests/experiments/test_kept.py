@@ -1,5 +1,6 @@
 """What is committed in `reproduction/`: the drawings, the tables and the pages are those of the data."""
 
+import json
 import re
 from math import prod
 from pathlib import Path
@@ -70,7 +71,12 @@ def test_the_tables_of_the_docs_are_those_of_the_data(root):
 
 
 def test_the_page_is_that_of_the_data():
-    assert (KEPT / INDEX).read_text() == page_text(KEPT)
+    page = (KEPT / INDEX).read_text()
+    assert page == page_text(KEPT)
+    outcomes = [claim["outcome"] for claim in json.loads((KEPT / "task-flip" / "found.json").read_text())["claims"]]
+    assert f"of {len(outcomes)} sentences {outcomes.count('supported')} supported, " in page, "the second study"
+    for name in re.findall(r'href="(task-flip/[^"]+)"', page):
+        assert (KEPT / name).is_file()
 
 
 def test_what_is_kept_is_small():

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from mixerscope.experiments.paper.data import Results, published_of
 from mixerscope.experiments.paper.render import compared, kept_figures, load_results, missing, read_about
 from mixerscope.experiments.paper.sweeps import Figure, figure_names, load_figure, settings
 from mixerscope.experiments.paper.tables import COLUMNS, Beside, cells_of, counts
+from mixerscope.experiments.task_flip.study import NAME as STATES
 from mixerscope.progress import duration
+from mixerscope.spec import read_data_file
 from mixerscope.store import write_bytes
 
 INDEX = "index.html"
@@ -64,12 +67,29 @@ def page_text(root: Path) -> str:
         chosen=CHOSEN[settings()["presets"][results.choice.preset]["select"]],
         claims=claims,
         counts={**{CLASSES[name]: found[name] for name in CLASSES}, "seeds": found["with three seeds"]},
+        states=_states(root),
         classes=CLASSES,
         columns=COLUMNS,
         figures=[
             _section(figure, root, results, figure in kept) for figure in shown if figure in kept or not figure.apart
         ],
     )
+
+
+def _states(root: Path) -> dict[str, Any] | None:
+    """What the study of tracked states found, which has its own folder and table; None where it was not drawn."""
+    path = root / STATES / "found.json"
+    if not path.is_file():
+        return None
+    found = read_data_file(path, "record")
+    outcomes = Counter(claim["outcome"] for claim in found["claims"])
+    order = ("supported", "contradicted", "open", "untestable")
+    return {
+        "folder": STATES,
+        "claims": len(found["claims"]),
+        "counts": ", ".join(f"{outcomes[name]} {name}" for name in order if outcomes[name]),
+        "models": f"{sum(cell['models'] for cell in found['cells']):,}",
+    }
 
 
 def _section(figure: Figure, root: Path, results: Results, there: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The published sentences, each with the test that the study gives it: supported, contradicted or untestable.
+"""The published sentences, each with the test that the study gives it: supported, contradicted, open or untestable.
 
 What would contradict a sentence was written down before anything was run (`claims.json`). Intervals are over seeds,
 drawn again within each cell; where too few seeds learned a task nothing is said of it.
@@ -28,7 +28,15 @@ from mixerscope.experiments.task_flip.evidence import (
     flip_of,
     grouping_of,
 )
-from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, left_open, untestable
+from mixerscope.experiments.task_flip.found import (
+    LEAST_SEEDS,
+    Found,
+    Outcome,
+    above,
+    decided_at,
+    untestable,
+    wholly_above,
+)
 from mixerscope.experiments.task_flip.models import FOUR, HOLDS, Cell, Model
 from mixerscope.experiments.task_flip.pretrained import Tuned
 from mixerscope.experiments.task_flip.study import (
@@ -120,8 +128,8 @@ def _gradual_on_parity(cells: Cells) -> Found:
     low, high = cells.interval([(PARITY, TRANSFORMER)], lambda of: _median_jump(of.curves(PARITY, TRANSFORMER)))
     value, shapes = statistics.median(jumps), _counted([one.shape for one in profiles])
     effect = f"largest step {value:.2f} of the gain; {shapes}; {_moved(curves)}"
-    effect = f"{effect}{left_open(JUMP, low, high)}"
-    return Found("supported" if value < JUMP else "contradicted", effect, value, low, high, len(curves))
+    outcome: Outcome = "supported" if value < JUMP else "contradicted"
+    return decided_at(JUMP, Found(outcome, effect, value, low, high, len(curves)))
 
 
 def _median_jump(curves: list[list[float]]) -> float | None:
@@ -144,7 +152,7 @@ def _flip(cells: Cells) -> Found:
     hard = replace(cells, hard=True)
     ends = hard.interval(names, lambda of: flip_of(of, others))
     beside = f"where the last token does not tell {_signed(flip_of(hard, others))} ({_interval(*ends)})"
-    found = above(f"flip {value:+.2f}: {single}; {beside}", value, low, high, cells.fewest(names))
+    found = wholly_above(f"flip {value:+.2f}: {single}; {beside}", value, low, high, cells.fewest(names))
     # Brackets that were opened last are read off the last token: without them it must be seen too.
     masked = found.outcome == "supported" and (ends[0] is None or ends[0] <= 0)
     return replace(found, outcome="contradicted") if masked else found
@@ -175,8 +183,9 @@ def _grouping(cells: Cells) -> Found:
     apart = {name: [apart_of(cells, PARITY, other, [name]) for other in (BRACKETS, S3)] for name in known}
     between = [name for name, (brackets, words) in apart.items() if brackets < words]
     said += f"; parity itself is nearer brackets than S3 in {', '.join(between)}" if between else ""
-    outcome: Outcome = "supported" if min(hard, *single.values()) > 0 else "contradicted"
-    return Found(outcome, said, min(single.values()), low, high, cells.fewest(names))
+    if min(hard, *single.values()) <= 0:
+        return Found("contradicted", said, min(single.values()), low, high, cells.fewest(names))
+    return decided_at(0, Found("supported", said, min(single.values()), low, high, cells.fewest(names)))
 
 
 def _grouped(cells: Cells, task: str, name: str) -> bool:
@@ -274,16 +283,20 @@ def _signs_extrapolate(cells: Cells) -> Found:
         return untestable(f"parity was learned, and asked in documents {FOUR} times as long, by {few}")
 
     def beyond(of: Mapping[tuple[str, str], Sequence[Model]]) -> list[float]:
-        return [statistics.fmean(model.beyond_guessing(FOUR) for model in of[name]) for name in names]
+        return [statistics.fmean(model.beyond_guessing(FOUR) for model in own) for own in of.values()]
 
     signed, usual = beyond(known)
     low, high = cells.interval_of(known, lambda of: operator.sub(*beyond(of)))
+    ends = cells.interval_of({names[0]: known[names[0]]}, lambda of: beyond(of)[0])
     hold = ", ".join(f"{sum(bool(one.holds()) for one in own)} of {len(own)} hold" for own in known.values())
     verdicts = _counted([model.verdict or "none" for model in known[names[0]]])
-    effect = f"last answers beyond guessing {signed:.2f} signed, {usual:.2f} as it is ({hold}); signed {verdicts}"
+    effect = f"last answers beyond guessing {signed:.2f} signed ({_interval(*ends)}), {usual:.2f} as it is ({hold})"
+    effect = f"{effect}; signed {verdicts}"
     found = above(effect, signed - usual, low, high, min(map(len, known.values())))
     # More than without a sign is not yet enough to hold.
-    return replace(found, outcome="contradicted") if found.outcome == "supported" and signed < HOLDS else found
+    held = above(effect, signed, *ends, found.seeds, HOLDS)
+    asked = held if found.outcome == "supported" or held.outcome == "contradicted" else found
+    return replace(found, outcome=asked.outcome, effect=asked.effect)
 
 
 TESTS: dict[str, Callable[[Cells], Found]] = {

@@ -2,22 +2,24 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from mixerscope.analysis.quantiles import exact_interval
 from mixerscope.experiments.task_flip.claims_pretrained import tuned_elsewhere
 from mixerscope.experiments.task_flip.evidence import (
     LAYERS,
     LEAST_DAMAGE,
+    RANK,
     Cells,
+    compared_boundaries,
     damages,
-    differing_boundaries,
     inner,
     rank_agreement,
     refitted_damages,
-    residuals,
+    where_it_reads_best,
 )
-from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, left_open, untestable
-from mixerscope.experiments.task_flip.models import Cell, Model
+from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, Outcome, above, decided_at, untestable
+from mixerscope.experiments.task_flip.models import TWO, Cell, Model
 from mixerscope.experiments.task_flip.study import BRACKETS, MAIN, PARITY, S3
 
 ALIKE = 0.8
@@ -63,11 +65,19 @@ def necessary(method: str | None) -> Callable[[Cells], Found]:
             why = "nothing could be erased, or a fresh probe still reads"
             return untestable(f"{why}, in all but a few of {asked} models")
         low, high = Cells.interval_of(numbers, _mean_of_cells)
-        left = [value for key in numbers for value in residuals(cells.models[key], method)] if method else []
-        rest = f", a fresh probe still reads {statistics.median(left):.2f}" if left else ""
+        there = [one for key in numbers for one in where_it_reads_best(cells.models[key], method)] if method else []
+        rest = ""
+        if there:
+            rest = f", a fresh probe still reads {statistics.median(one.residual for one in there):.2f}"
+        taken = [one.variance for one in there if one.variance is not None]
+        if taken:
+            rest = f"{rest}; it takes {statistics.median(taken):.4f} of the variance"
         if method is None:
             took = {way: _took(cells, tasks, way) for way in (LEACE, ITERATED)}
             rest = f"; nothing is left to read by LEACE in {took[LEACE]}, by {ITERATED} in {took[ITERATED]} models"
+            by_rank = _of_cells(cells, tasks, lambda models: damages(models, None, controls=RANK))
+            if by_rank:
+                rest = f"{rest}; beyond random subspaces of its rank, which take less, {_mean_of_cells(by_rank):+.2f}"
         effect = f"damage {_in_cells(numbers, asked)}{rest}"
         return above(effect, _mean_of_cells(numbers), low, high, min(map(len, numbers.values())), LEAST_DAMAGE)
 
@@ -81,8 +91,13 @@ def _took(cells: Cells, tasks: Sequence[str], way: str) -> int:
 
 
 def necessary_longer(cells: Cells) -> Found:
-    """The same in longer documents: by what was found there, beside what was found at the training length."""
+    """The same in longer documents: by what was found there, beside what was found at the training length. Of models
+    that hold there: half of the positions are those of training, so that one which knows nothing of the others is still
+    far from guessing on the whole."""
     tasks = (PARITY, BRACKETS)
+    whole = _asked(cells, tasks)
+    holding = {key: [one for one in models if one.holds(TWO)] for key, models in cells.models.items()}
+    cells = replace(cells, models=holding)
     numbers, asked = _of_cells(cells, tasks, refitted_damages), _asked(cells, tasks)
     kept = _of_cells(cells, tasks, lambda models: damages(models, None, longer=True))
     single = _of_cells(cells, tasks, lambda models: damages(models, SINGLE, longer=True))
@@ -92,8 +107,8 @@ def necessary_longer(cells: Cells) -> Found:
     }
     beside = "; ".join(f"by {how} {_in_cells(own, asked) if own else 'in no cell'}" for how, own in said.items())
     if not numbers:
-        why = "clean answers of longer documents are too near guessing, or nothing can be read there or compared"
-        return untestable(f"{why}, in all but a few of {asked} models; {beside}")
+        why = "nothing can be read there, or compared, in all but a few"
+        return untestable(f"{asked} of {whole} models hold there; {why} of these; {beside}")
     alike = [
         one.alike
         for key in numbers
@@ -102,27 +117,33 @@ def necessary_longer(cells: Cells) -> Found:
         if one.alike is not None and one.refitted is not None
     ]
     low, high = Cells.interval_of(numbers, _mean_of_cells)
-    effect = f"damage by what is found there {_in_cells(numbers, asked)}; {beside}"
+    effect = f"damage by what is found there {_in_cells(numbers, asked)} that hold there, of {whole}"
+    as_it_is = _of_cells(cells, tasks, lambda models: refitted_damages(models, beyond=False))
+    effect = f"{effect}, with no random subspaces to be held against {_mean_of_cells(as_it_is):.2f}; {beside}"
     if alike:
         effect = f"{effect}; what probes read is alike in {statistics.median(alike):.2f}"
     return above(effect, _mean_of_cells(numbers), low, high, min(map(len, numbers.values())), LEAST_DAMAGE)
 
 
 def boundaries(cells: Cells) -> Found:
-    flags = {key: differing_boundaries(models) for key, models in _claimed(cells).items()}
-    flags = {key: values for key, values in flags.items() if values}
-    every = [value for values in flags.values() for value in values]
+    told = {key: compared_boundaries(models) for key, models in _claimed(cells).items()}
+    told = {key: values for key, values in told.items() if values}
+    compared = [value for values in told.values() for value in values]
+    every = [one.differ for one in compared]
     if len(every) < LEAST_SEEDS:
         return untestable("in no three models could both boundaries be told; " + tuned_elsewhere(cells))
     share = sum(every) / len(every)
     low, high = exact_interval(sum(every), len(every))
-    by_one = [value for models in _claimed(cells).values() for value in differing_boundaries(models, SINGLE)]
+    by_one = [one.differ for models in _claimed(cells).values() for one in compared_boundaries(models, SINGLE)]
     effect = f"another inner boundary in {sum(every)} of {len(every)} four-layer models, refitted"
+    # Two that are drawn blindly are not the same one in half of the cases where there are two, in two thirds of three.
+    chance = statistics.fmean(1 - 1 / one.among for one in compared)
+    named = [one.differ for (task, _, _), own in told.items() if task in (PARITY, BRACKETS, S3) for one in own]
+    effect = f"{effect}, where by chance alone {chance:.2f} of them would have another one"
+    effect = f"{effect}; on {PARITY}, {BRACKETS} and {S3} in {sum(named)} of {len(named)}"
     effect = f"{effect}; by one direction in {sum(by_one)} of {len(by_one)} that it hurts; {tuned_elsewhere(cells)}"
-    effect = f"{effect}{left_open(0.5, low, high)}"
-    return Found(
-        "supported" if share > 0.5 else "contradicted", effect, share, low, high, min(map(len, flags.values()))
-    )
+    outcome: Outcome = "supported" if share > 0.5 else "contradicted"
+    return decided_at(0.5, Found(outcome, effect, share, low, high, min(map(len, told.values()))))
 
 
 def available_not_needed(cells: Cells) -> Found:
@@ -142,5 +163,11 @@ def available_not_needed(cells: Cells) -> Found:
     if by_leace:
         other = statistics.median(statistics.median(values) for values in by_leace.values())
         effect = f"{effect}; by LEACE {other:.2f}"
+    took = _of_cells(cells, [*tasks], lambda models: rank_agreement(models, LEACE, refitted=True))
+    if took:
+        each = [statistics.median(values) for values in took.values()]
+        high_there = sum(own > ALIKE for own in each)
+        effect = f"{effect}, where a refit says that it took the state {statistics.median(each):.2f}, above {ALIKE} in"
+        effect = f"{effect} {high_there} of {len(each)}"
     outcome: Outcome = "contradicted" if len(above) == len(medians) else "supported"
     return Found(outcome, effect, value, low, high, min(map(len, by_cell.values())))

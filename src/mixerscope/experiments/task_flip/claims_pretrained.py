@@ -7,7 +7,7 @@ from mixerscope.analysis.quantiles import exact_interval
 from mixerscope.analysis.readability import flip
 from mixerscope.experiments.finetune.results import RANDOM
 from mixerscope.experiments.task_flip.evidence import Cells
-from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, above, untestable
+from mixerscope.experiments.task_flip.found import LEAST_SEEDS, Found, untestable, wholly_above
 from mixerscope.experiments.task_flip.pretrained import Tuned, mean_lateness, of_shape
 from mixerscope.experiments.task_flip.study import BRACKETS, PARITY, S3
 
@@ -48,7 +48,7 @@ def tuned_flip(cells: Cells) -> Found:
     untrained = {name: of_shape(cells.tuned, *name, RANDOM) for name in names}
     beside = value(untrained) if all(untrained.values()) else None
     said = "from random weights nothing was learned" if beside is None else f"from random weights {beside:+.2f}"
-    return above(f"flip {found:+.2f}; {said}", found, low, high, min(map(len, known.values())))
+    return wholly_above(f"flip {found:+.2f}; {said}", found, low, high, min(map(len, known.values())))
 
 
 def bottleneck(cells: Cells) -> Found:

@@ -16,8 +16,9 @@ from mixerscope.report.charts import DASHES, GREY, SERIES
 Row = dict[str, Any]
 FIRST = (PARITY, BRACKETS, S3)
 METHODS = {"single direction": "one direction", "leace": "LEACE", "iterated projection": "iterated projection"}
-RANDOM = "random, as LEACE's"
-TOOK, LEFT = "nothing is left to read", "a fresh probe still reads it"
+RANDOM = "random, same variance"
+TOOK, LEFT, UNREAD = "nothing is left to read", "a fresh probe still reads it", "nobody read what is left"
+SHAPES = {TOOK: "square", LEFT: "circle", UNREAD: "triangle-up"}
 VERDICTS = ("carried", "recomputed", "length-specific", "undetermined")
 SIZE, COLUMNS = 150, (5, 4, 3)
 LOWEST = -0.25
@@ -124,7 +125,8 @@ def readability(best: Mapping[Cell, Sequence[Model]], names: Sequence[str]) -> A
 
 
 def damage(best: Mapping[Cell, Sequence[Model]], names: Sequence[str]) -> Any:
-    """A point a boundary between blocks and model; strong where a fresh probe reads nothing any more."""
+    """A point a boundary between blocks and model; strong where a fresh probe reads nothing any more, and for random
+    subspaces, of which nobody asked what they leave."""
     rows: list[Row] = []
     for cell, models in best.items():
         for model in models:
@@ -135,7 +137,7 @@ def damage(best: Mapping[Cell, Sequence[Model]], names: Sequence[str]) -> Any:
                     point = {"name": cell[1], "read": model.curve[one.boundary], "said": TOOK if one.speaks else LEFT}
                     rows.append({**point, "task": label, "damage": one.damage})
                     if method == "leace" and one.controls is not None:
-                        rows.append({**point, "task": RANDOM, "damage": one.controls})
+                        rows.append({**point, "said": UNREAD, "task": RANDOM, "damage": one.controls})
     points = (
         alt.Chart()
         .mark_point(size=22, filled=True)
@@ -143,8 +145,8 @@ def damage(best: Mapping[Cell, Sequence[Model]], names: Sequence[str]) -> Any:
             x=alt.X("read:Q", title="readability", scale=alt.Scale(domain=[0, 1])),
             y=alt.Y("damage:Q", title="damage"),
             color=_colour(names),
-            opacity=alt.condition(f"datum.said == '{TOOK}'", alt.value(0.9), alt.value(0.35)),
-            shape=alt.Shape("said:N", title=None, scale=alt.Scale(domain=[TOOK, LEFT], range=["square", "circle"])),
+            opacity=alt.condition(f"datum.said == '{LEFT}'", alt.value(0.35), alt.value(0.9)),
+            shape=alt.Shape("said:N", title=None, scale=alt.Scale(domain=[*SHAPES], range=[*SHAPES.values()])),
         )
     )
     title = (

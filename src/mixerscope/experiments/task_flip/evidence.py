@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from mixerscope.analysis.prediction import resampled
 from mixerscope.analysis.readability import distance, flip, grouping, profile
@@ -16,6 +16,9 @@ REFITTED = ("leace", "iterated projection")
 """Erasures that go on until a fresh probe should read nothing."""
 LEAST_DAMAGE = 0.05
 """Share of what a model knows beyond guessing; less is none."""
+Controls = Literal["variance", "rank"]
+VARIANCE, RANK = "variance", "rank"
+"""What random subspaces have in common with an erasure."""
 DRAWS = 500
 Key = TypeVar("Key")
 Item = TypeVar("Item")
@@ -125,9 +128,12 @@ def inner(model: Model, method: str) -> list[Erasure]:
     return [one for one in model.erasures if one.method == method and 0 < one.boundary < last]
 
 
-def damages(models: Sequence[Model], method: str | None, longer: bool = False) -> list[float]:
+def damages(
+    models: Sequence[Model], method: str | None, longer: bool = False, controls: Controls = VARIANCE
+) -> list[float]:
     """A number a model: the damage at the inner boundary that reads best. Without a method, by erasures of which a
-    refit says that they took the label, the milder of them, beyond that of random subspaces."""
+    refit says that they took the label, the milder of them, beyond that of random subspaces; in longer documents of
+    those of the same variance alone."""
     found: list[float] = []
     for model in models:
         if method is not None:
@@ -136,21 +142,26 @@ def damages(models: Sequence[Model], method: str | None, longer: bool = False) -
             # In longer documents too a fresh probe must read nothing any more.
             whole = [one for way in REFITTED for one in inner(model, way)]
             known = [one for one in whole if (not one.longer_left if longer else one.speaks)]
-        values = [(one.before, value) for one in known if (value := _damage(one, method is None, longer)) is not None]
+        values = [
+            (one.before, value)
+            for one in known
+            if (value := _damage(one, method is None, longer, controls)) is not None
+        ]
         if values:
             best = max(before for before, _ in values)
             found.append(min(value for before, value in values if before == best))
     return found
 
 
-def refitted_damages(models: Sequence[Model]) -> list[float]:
+def refitted_damages(models: Sequence[Model], beyond: bool = True) -> list[float]:
     """A number a model: in longer documents, the damage by what was found there, at the inner boundary that reads best,
-    the milder of two ways, beyond that of the random subspaces that the training length's erasure is compared with."""
+    the milder of two ways, beyond that of the random subspaces that the training length's erasure is compared with, or
+    as it is. The same models either way."""
     found: list[float] = []
     for model in models:
         known = [one for way in REFITTED for one in inner(model, way)]
         values = [
-            (one.before, one.refitted - one.longer_controls)
+            (one.before, one.refitted - (one.longer_controls if beyond else 0.0))
             for one in known
             if one.refitted is not None and one.longer_controls is not None
         ]
@@ -160,24 +171,34 @@ def refitted_damages(models: Sequence[Model]) -> list[float]:
     return found
 
 
-def residuals(models: Sequence[Model], method: str) -> list[float]:
-    """What a fresh probe reads after an erasure at the inner boundary that reads best, a number a model."""
+def where_it_reads_best(models: Sequence[Model], method: str) -> list[Erasure]:
+    """The erasure at the inner boundary that reads best, one a model."""
     known = [inner(model, method) for model in models]
-    return [max(own, key=lambda one: one.before).residual for own in known if own]
+    return [max(own, key=lambda one: one.before) for own in known if own]
 
 
-def _damage(one: Erasure, beyond: bool, longer: bool) -> float | None:
-    damage, controls = (one.longer, one.longer_controls) if longer else (one.damage, one.controls)
+def _damage(one: Erasure, beyond: bool, longer: bool, controls: Controls) -> float | None:
+    damage = one.longer if longer else one.damage
     if not beyond:
         return damage
-    return None if damage is None or controls is None else damage - controls
+    drawn = one.longer_controls if longer else one.controls if controls == VARIANCE else one.by_rank
+    return None if damage is None or drawn is None else damage - drawn
 
 
-def differing_boundaries(models: Sequence[Model], method: str | None = None) -> list[bool]:
-    """A flag a model: whether the inner boundary that reads best is another than that where erasing hurts most. Without
-    a method, by erasures of which a refit says that they took the label, the milder of them. Of models in which two
-    boundaries can be compared, and one of them is missed at all."""
-    found: list[bool] = []
+class Compared(NamedTuple):
+    """The boundaries of one model."""
+
+    differ: bool
+    """Whether the one that reads best is another than that where erasing hurts most."""
+    among: int
+    """Boundaries of which both were told."""
+
+
+def compared_boundaries(models: Sequence[Model], method: str | None = None) -> list[Compared]:
+    """The inner boundary that reads best, and that where erasing hurts most. Without a method, by erasures of which a
+    refit says that they took the label, the milder of them. Of models in which two boundaries can be compared, and one
+    of them is missed at all."""
+    found: list[Compared] = []
     for model in models:
         hurt: dict[int, tuple[float, float]] = {}
         for way in REFITTED if method is None else (method,):
@@ -188,15 +209,17 @@ def differing_boundaries(models: Sequence[Model], method: str | None = None) -> 
         if len(hurt) > 1 and max(damage for _, damage in hurt.values()) >= LEAST_DAMAGE:
             reads = max(hurt, key=lambda at: (hurt[at][0], at))
             hurts = max(hurt, key=lambda at: (hurt[at][1], at))
-            found.append(reads != hurts)
+            found.append(Compared(reads != hurts, len(hurt)))
     return found
 
 
-def rank_agreement(models: Sequence[Model], method: str) -> list[float]:
-    """Rank correlation, a number a model, of readability and the damage by a way of erasing over all boundaries."""
+def rank_agreement(models: Sequence[Model], method: str, refitted: bool = False) -> list[float]:
+    """Rank correlation, a number a model, of readability and the damage by a way of erasing over all boundaries; or
+    over those alone where a refit says that it took the label."""
     found: list[float] = []
     for model in models:
-        known = [one for one in model.erasures if one.method == method and one.damage is not None]
+        own = (one for one in model.erasures if one.speaks or not refitted)
+        known = [one for one in own if one.method == method and one.damage is not None]
         if len(known) > 2:
             value = rank_correlation([one.before for one in known], [one.damage or 0.0 for one in known])
             if value is not None:

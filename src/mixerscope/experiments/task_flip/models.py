@@ -15,8 +15,9 @@ CONVOLVED = "conv_out"
 """How the sites behind short convolutions end."""
 GATE = 0.99
 """Accuracy at the training length that a model must have for anything to be said of how it does it."""
-FOUR = 4
-"""Lengths of training: how long the documents are that verdicts are to foretell."""
+TWO, FOUR = 2, 4
+"""Lengths of training: how long the documents are in which erasures are tried too, and those that verdicts are to
+foretell."""
 HOLDS = 0.5
 """Share of the way from guessing to right at which a last answer holds."""
 Cell = tuple[str, str, int]
@@ -43,8 +44,12 @@ class Erasure:
     """Whether a fresh probe of longer documents still reads it there, or could not before."""
     refitted: float | None = None
     """Damage in longer documents by an erasure that was found there, where a fresh probe then reads nothing."""
+    by_rank: float | None = None
+    """Damage by random subspaces of the same rank."""
     alike: float | None = None
     """Of what probes read in longer documents and at the training length: mean squared cosine."""
+    variance: float | None = None
+    """Share of the vectors' variance that it takes."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,9 @@ def _erasures(rows: Iterable[dict[str, Any]], again: Iterable[dict[str, Any]]) -
                 longer_controls=_damage(longer[0], longer[0]["random_variance"]) if longer else None,
                 longer_left=there is None or not _took(there, there["kept_residual"]),
                 refitted=there["damage"] if there is not None and there["speaks"] else None,
+                by_rank=_damage(short, short["random_rank"]),
                 alike=there["alike"] if there is not None else None,
+                variance=short["variance"],
             )
         )
     return whole
