@@ -68,6 +68,8 @@ def necessary(method: str | None) -> Callable[[Cells], Found]:
         if method is None:
             took = {way: _took(cells, tasks, way) for way in (LEACE, ITERATED)}
             rest = f"; nothing is left to read by LEACE in {took[LEACE]}, by {ITERATED} in {took[ITERATED]} models"
+            # In others LEACE may leave more; runs from before it was looked for there say nothing of it.
+            rest = f"{rest}, in the documents in which these were found"
         effect = f"damage {_in_cells(numbers, asked)}{rest}"
         return above(effect, _mean_of_cells(numbers), low, high, min(map(len, numbers.values())), LEAST_DAMAGE)
 
