@@ -41,9 +41,12 @@ def test_statistics_by_hand():
 
 def test_other_thresholds_can_give_other_names():
     assert profile([0, 0, 0, 0.45, 1], ShapeRules(jump=0.6)).shape != "late"
-    assert len(shapes_under_other_rules([0, 0, 0, 0.45, 1])) == 8
+    assert len(shapes_under_other_rules([0, 0, 0, 0.45, 1])) == 26
     assert {*shapes_under_other_rules([0, 0, 0, 0.45, 1])} > {"late"}
     assert {*shapes_under_other_rules([0, 0, 0, 0, 1])} == {"late"}
+    # Where late begins is a convention too: at three quarters of the depth, or behind them.
+    assert profile([0, 0, 0, 1, 1]).shape == "late"
+    assert {*shapes_under_other_rules([0, 0, 0, 1, 1])} == {"late", "mixed"}
 
 
 def test_readability_lies_between_the_baseline_and_the_model():

@@ -39,6 +39,25 @@ def test_a_wrong_spec_is_one_sentence(refused, spec_file, change, parts):
 
 
 @pytest.mark.parametrize(
+    ("stage", "settings", "part"),
+    [
+        ("probes", {"labels": ["sin"]}, "no label of GroupWord named 'sin'; did you mean 'sign'?"),
+        ("probes", {"sites": ["blocks.0.mixer.conv_out"]}, "no site to probe named 'blocks.0.mixer.conv_out'"),
+        ("probes", {"first": 13}, "first = 13 leaves no position"),
+        ("erase", {"label": "depth"}, "no label of GroupWord named 'depth'"),
+        ("erase", {"times": [1, 200]}, "2401 tokens, and the model learns positions for 1024"),
+        ("align", {"places": ["blocks.7.resid_pre"]}, "no place to align named 'blocks.7.resid_pre'"),
+        ("lengths", {"times": [1, 200]}, "2401 tokens, and the model learns positions for 1024"),
+        ("interchange", {"position": 12}, "position = 12 leaves no inputs"),
+        ("recover", {"position": 12}, "position = 12 leaves no inputs"),
+    ],
+)
+def test_stages_that_look_at_states_are_refused_before_training(refused, spec_file, stage, settings, part):
+    task = {"name": "group", "length": 12}
+    assert part in refused("run", spec_file(task=task, stages={stage: settings}, model__max_length=1024))
+
+
+@pytest.mark.parametrize(
     ("text", "parts"),
     [
         ("{'task': 'ar'}", ["is not JSON", "line 1"]),

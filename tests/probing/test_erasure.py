@@ -45,16 +45,37 @@ def parts(n=N):
     return Parts(at % 5 < 3, at % 5 == 3, at % 5 == 4)
 
 
-def test_leace_is_that_of_the_reference_library():
-    reference = pytest.importorskip("concept_erasure")
+def with_dead_axes():
+    """Numbers that never vary, and some that repeat others: the covariance has no inverse."""
     x, label = data()
+    x[..., 5] = 7.0
+    x[..., 6] = x[..., 7]
+    return x, label
+
+
+def with_scales():
+    """As streams of trained models are: a few numbers are thousands of times as large as others, far from zero."""
+    x, label = data()
+    return x * torch.logspace(-2, 2, D, dtype=torch.float64) + 50, label
+
+
+def with_two_classes():
+    x, label = data()
+    return x, label % 2
+
+
+@pytest.mark.parametrize("given", [data, with_dead_axes, with_scales, with_two_classes])
+def test_leace_is_that_of_the_reference_library(given):
+    reference = pytest.importorskip("concept_erasure")
+    x, label = given()
     eraser = leace(moments(x, everything()), label, everything())
     one_hot = torch.nn.functional.one_hot(label).double()
     for k in range(len(x)):
         fitter = reference.LeaceFitter(
-            D, CLASSES, "leace", shrinkage=False, constrain_cov_trace=False, dtype=torch.float64
+            D, one_hot.shape[1], "leace", shrinkage=False, constrain_cov_trace=False, dtype=torch.float64
         ).update(x[k], one_hot)
         torch.testing.assert_close(eraser(x)[k], fitter.eraser(x[k]), rtol=1e-5, atol=1e-5)
+        assert (eraser(x)[k] - x[k]).abs().max() > 0.1, "something is erased"
 
 
 def test_after_leace_the_label_has_no_covariance_left_and_little_is_lost():
@@ -88,14 +109,46 @@ def test_a_single_direction_leaves_what_iterated_projection_takes():
     torch.testing.assert_close(flat @ flat, flat, rtol=1e-6, atol=1e-6)
 
 
-def test_iterated_projection_ends_at_chance():
-    label = torch.randint(2, (N,), generator=rng(1))
-    x = torch.randn(1, N, 24, generator=rng(2), dtype=torch.float64)
+def in_two_directions(n, seed):
+    label = torch.randint(2, (n,), generator=rng(seed))
+    x = torch.randn(1, n, 24, generator=rng(seed + 1), dtype=torch.float64)
     x[..., 3] += 4.0 * label
     x[..., 7] += 2.0 * label
+    return x, label
+
+
+def test_iterated_projection_ends_at_chance():
+    x, label = in_two_directions(N, 1)
     eraser = iterated_projection(moments(x, parts()), label, parts(), TOLERANCE)
     assert residual(eraser, moments(x, parts()), label, parts()).item() <= 0.5 + TOLERANCE
     assert eraser.rank.item() <= 6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_other_vectors_iterated_projection_leaves_a_fresh_probe_next_to_nothing(seed):
+    """It ends by what the judging vectors say, so that these say little of what it leaves."""
+    many = 8 * N
+    (x, label), (fresh, other) = in_two_directions(many, 2 * seed), in_two_directions(many, 100 + 2 * seed)
+    found, there = moments(x, parts(many)), moments(fresh, parts(many))
+    probe = fit_probes(found, {"": label}, parts(many))[""]
+    one, all_ = single_direction(found, probe), iterated_projection(found, label, parts(many), TOLERANCE)
+    left = [residual(eraser, there, other, parts(many)).item() for eraser in (one, all_)]
+    assert fit_probes(there, {"": other}, parts(many))[""].accuracy.item() > 0.95
+    assert left[1] < 0.5 + 2 * TOLERANCE < left[0]
+
+
+def test_of_documents_that_it_was_not_fitted_to_leace_leaves_what_those_it_was_fitted_to_do_not_show():
+    """Chance where it was found is so by construction, and no test of what was erased."""
+    few, width = 200, 60
+    label = torch.randint(2, (few * 10,), generator=rng(1))
+    x = 0.05 * torch.randn(1, few * 10, width, generator=rng(2), dtype=torch.float64)
+    x[..., 3] += 2.0 * label - 1
+    seen = torch.arange(few * 10) < few
+    at = torch.arange(few * 10) % 4
+    own, others = (Parts(which & (at < 2), which & (at == 2), which & (at == 3)) for which in (seen, ~seen))
+    eraser = leace(moments(x, own), label, own)
+    assert residual(eraser, moments(x, own), label, own).item() == 0.5
+    assert residual(eraser, moments(x, others), label, others).item() > 0.6
 
 
 def test_random_subspaces_are_as_large_as_what_they_stand_for():

@@ -11,7 +11,15 @@ from mixerscope.artifacts import Probes
 from mixerscope.errors import UserError
 from mixerscope.probing.controls import baselines, contexts, control_labels, usual
 from mixerscope.probing.logistic import logistic_accuracy
-from mixerscope.probing.ridge import Parts, balanced_by_document, balanced_share, fit_probes, moments, parts_by_document
+from mixerscope.probing.ridge import (
+    Parts,
+    balanced_by_document,
+    balanced_share,
+    both_parts_by_document,
+    fit_probes,
+    moments,
+    parts_by_document,
+)
 from mixerscope.stages import Done
 from mixerscope.stages.vectors import draw_vectors, label_names
 from mixerscope.tasks import Dyck, GroupWord, Parity
@@ -107,6 +115,13 @@ def test_a_document_is_in_one_part_however_often_it_was_drawn():
     assert ((parts.fit.long() + parts.choose.long() + parts.judge.long()) == 1).all()
     in_fit = {tuple(row) for row in tokens.repeat_interleave(3, 0)[parts.fit].tolist()}
     assert not in_fit & {tuple(row) for row in tokens.repeat_interleave(3, 0)[parts.judge].tolist()}
+    same, unseen = both_parts_by_document(tokens, 3, rng(1))
+    assert all(torch.equal(vars(same)[name], one) for name, one in vars(parts).items())
+    assert torch.equal(unseen.judge, parts.judge)
+    assert torch.equal(unseen.fit | unseen.choose, parts.choose), "nothing that an erasure is fitted to"
+    assert not (unseen.fit & unseen.choose).any()
+    assert unseen.usable
+    assert not Parts(unseen.fit, unseen.fit & unseen.judge, unseen.judge).usable
 
 
 def test_balanced_accuracy_counts_every_class_alike():

@@ -5,6 +5,7 @@ A curve has a number from 0 to 1 at every boundary between blocks, the embedding
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
 Shape = Literal["late", "early", "gradual", "mixed", "unreadable"]
@@ -85,7 +86,9 @@ def shapes_under_other_rules(curve: Sequence[float], change: float = 0.1) -> tup
     """The shapes with each threshold moved up and down: the same everywhere, or the name rests on a convention."""
     usual = ShapeRules()
     moved = [
-        ShapeRules(usual.jump + a * change, usual.ramp + b * change) for a in (-1, 0, 1) for b in (-1, 0, 1) if a or b
+        ShapeRules(*(value + step * change for value, step in zip(vars(usual).values(), steps, strict=True)))
+        for steps in product((-1, 0, 1), repeat=len(vars(usual)))
+        if any(steps)
     ]
     return tuple(profile(curve, rules).shape for rules in moved)
 

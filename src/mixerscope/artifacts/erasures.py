@@ -39,6 +39,9 @@ class Erased:
     damage_low: tuple[float | None, ...] = ()
     """The damage's interval over documents; empty where it was not kept."""
     damage_high: tuple[float | None, ...] = ()
+    unseen: float | None = None
+    """The same of one that was fitted to documents which the erasure was not found in; of those that it was found in
+    LEACE leaves nothing by construction. None where it was not kept."""
 
     @property
     def percentile(self) -> float | None:
@@ -71,6 +74,8 @@ class ErasedOnce:
     random_now: tuple[float, ...] = ()
     """Accuracies after erasing random subspaces that take the same variance there."""
     random_later: tuple[float, ...] = ()
+    unseen: float | None = None
+    """As in `Erased`."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,8 @@ class Refitted:
     damage: float | None
     cosines: tuple[float, ...]
     """Of the principal angles between what probes read here and at the training length, largest first."""
+    unseen: float | None = None
+    """As in `Erased`."""
 
 
 @dataclass(frozen=True)

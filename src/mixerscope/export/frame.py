@@ -112,7 +112,7 @@ TABLES: dict[str, tuple[str, dict[str, Kind]]] = {
         _columns(
             text="site method random_rank random_variance random_longer",
             integer="rank length",
-            number="variance before residual accuracy",
+            number="variance before residual unseen accuracy",
             boolean="speaks",
             ends="damage",
         ),
@@ -122,7 +122,7 @@ TABLES: dict[str, tuple[str, dict[str, Kind]]] = {
         _columns(
             text="site method random_now random_later",
             integer="rank",
-            number="chance before residual erased_once.now erased_once.later damage_now damage_later",
+            number="chance before residual unseen erased_once.now erased_once.later damage_now damage_later",
             boolean="speaks",
         ),
     ),
@@ -131,7 +131,7 @@ TABLES: dict[str, tuple[str, dict[str, Kind]]] = {
         _columns(
             text="site method cosines",
             integer="length rank",
-            number="chance before residual kept_residual accuracy damage",
+            number="chance before residual unseen kept_residual accuracy damage",
             boolean="speaks",
         ),
     ),

@@ -35,14 +35,27 @@ class Parts:
     def to(self, device: torch.device) -> "Parts":
         return Parts(self.fit.to(device), self.choose.to(device), self.judge.to(device))
 
+    @property
+    def usable(self) -> bool:
+        """Whether there are vectors in each."""
+        return all(bool(one.any()) for one in (self.fit, self.choose, self.judge))
+
 
 def parts_by_document(tokens: Tensor, each: int, rng: torch.Generator) -> Parts:
     """60, 20 and 20% of the documents [n, t], of each of which there are `each` vectors; the same tokens are always in
     the same part, however often they were drawn."""
+    return both_parts_by_document(tokens, each, rng)[0]
+
+
+def both_parts_by_document(tokens: Tensor, each: int, rng: torch.Generator) -> tuple[Parts, Parts]:
+    """These, and parts for a probe of what an erasure leaves, none of whose documents it was fitted to: 15, 5 and 20%,
+    of those that choose and judge."""
     different, number = torch.unique(tokens, dim=0, return_inverse=True)
     share = torch.randperm(len(different), generator=rng).double()[number] / len(different)
     share = share.repeat_interleave(each)
-    return Parts(share < 0.6, (share >= 0.6) & (share < 0.8), share >= 0.8)
+    known, judge = share < 0.6, share >= 0.8
+    fresh = (share >= 0.6) & (share < 0.75)
+    return Parts(known, ~known & ~judge, judge), Parts(fresh, ~known & ~judge & ~fresh, judge)
 
 
 @dataclass(frozen=True)

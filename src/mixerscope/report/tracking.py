@@ -148,6 +148,7 @@ def _erasures(found: Erasures, documents: int | None) -> dict[str, Any]:
             "damage_low": one.damage_low[0] if one.damage_low else None,
             "damage_high": one.damage_high[0] if one.damage_high else None,
             "left": one.residual,
+            "unseen": one.unseen,
             "before": one.before,
             "rank": one.rank,
             "speaks": found.speaks(one),

@@ -38,11 +38,11 @@ from mixerscope.stages.vectors import (
 class EraseStates(Stage):
     """Which label is erased, from how many vectors it is found, and on how many documents the damage is seen."""
 
-    revision: ClassVar[int] = 6
+    revision: ClassVar[int] = 7
     """2: recurrent states too, after every step. 3: random subspaces by other axes of the same draws. 4: whole blocks
     are ablated too. 5: twenty random subspaces, in longer documents too; erasures at one position; erasures found again
     in longer documents; ablations turned into random directions; an irrelevant label inside recurrences. 6: intervals
-    of the damage."""
+    of the damage. 7: residuals in documents that no erasure was fitted to, beside the others."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Erasures,)
 
     label: str = ANSWER
@@ -151,6 +151,7 @@ class EraseStates(Stage):
         able = [at for at in longer if any(counting.known(k, at) for k in range(len(erased)))]
         for method, eraser in methods.items():
             left, variance = rounded(known.residual(eraser)), rounded(eraser.variance(known.found).tolist())
+            unseen = known.unseen(eraser)
             random = random_like(method, eraser, known, self.draws, stream(0, "random subspace", site, method))
             own, mean, count = eraser.matrix[:, None], known.found.mean, random.rank.shape[1]
             right = [counting.erasing(0, site, mean, torch.cat([own, random.rank, random.variance], 1))]
@@ -175,6 +176,7 @@ class EraseStates(Stage):
                         *(tuple(short[k][1 : 1 + count]), tuple(short[k][1 + count :])),
                         tuple(tuple(rest[at - 1][k][1:]) if counting.known(k, at) else () for at in longer),
                         *_ends(counting, k, [one[k, 0] for one in right]),
+                        unseen=unseen[k],
                     )
                 )
 
@@ -193,8 +195,9 @@ class EraseStates(Stage):
         labels = {METHOD: label, f"{IRRELEVANT}, every step": irrelevant}
         told, found = erase_inside(members, site, drawn, label, labels)
         before, chance = rounded(told), chance_of(label[drawn.parts.judge])
-        for method, (inside, residual) in found.items():
+        for method, (inside, residual, fresh) in found.items():
             left = rounded(residual)
+            unseen = [None] * len(erased) if fresh is None else rounded(fresh)
             right = [
                 counting.right(at, lambda batch, one=inside: one.right(members, batch))
                 for at in range(len(counting.seen))
@@ -204,10 +207,11 @@ class EraseStates(Stage):
                 accuracy = tuple(share[k][0] for share in shares)
                 said = (site, method, inside.ranks[k], None, before[k], left[k], accuracy)
                 low, high = _ends(counting, k, [one[k, 0] for one in right])
-                rows.append(Erased(*said, _damages(counting, k, accuracy), damage_low=low, damage_high=high))
+                damages = _damages(counting, k, accuracy)
+                rows.append(Erased(*said, damages, damage_low=low, damage_high=high, unseen=unseen[k]))
             if middle is not None and middle.asked:
                 probed = [(chance, *both) for both in zip(before, left, strict=True)]
-                middle.in_state(site, method.replace(", every step", ""), inside, probed, once)
+                middle.in_state(site, method.replace(", every step", ""), inside, probed, unseen, once)
 
 
 def _damages(counting: Counting, k: int, accuracy: tuple[float, ...]) -> tuple[float | None, ...]:

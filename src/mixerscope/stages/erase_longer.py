@@ -47,9 +47,10 @@ def refitted(
         for method in WHOLE:
             eraser, short = known.eraser(method, known.label), kept[site].erasers[method]
             left, kept_left = rounded(known.residual(eraser)), rounded(known.residual(short))
+            unseen = known.unseen(eraser)
             accuracy = counting.accuracies(at, counting.erasing(at, site, known.found.mean, eraser.matrix[:, None]))
             rank = eraser.rank.tolist()
             for k in able:
                 damage = counting.damage(k, at, accuracy[k][0])
                 said = (site, method, length, rank[k], chance, before[k], left[k], kept_left[k])
-                found[k].append(Refitted(*said, accuracy[k][0], damage, alike[k]))
+                found[k].append(Refitted(*said, accuracy[k][0], damage, alike[k], unseen[k]))

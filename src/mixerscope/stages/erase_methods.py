@@ -1,5 +1,6 @@
 """The vectors of one site, ways of erasing a label from them, and what a fresh probe reads before and after."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,7 @@ from mixerscope.probing.controls import control_labels
 from mixerscope.probing.erasure import Eraser, RandomSubspaces, iterated_projection, leace, residual, single_direction
 from mixerscope.probing.ridge import Moments, Parts, Probe, fit_probes, moments
 from mixerscope.randomness import stream
+from mixerscope.stages.counting import rounded
 from mixerscope.stages.vectors import Vectors
 
 SINGLE, LEACE, ITERATED, IRRELEVANT = "single direction", "leace", "iterated projection", "irrelevant label"
@@ -27,13 +29,17 @@ class Known:
     label: Tensor
     probe: Probe
     """Before anything is erased."""
+    fresh: tuple[Moments, Parts] | None
+    """Of vectors to which no erasure is fitted; None where there are too few."""
 
     @staticmethod
     def of(x: Tensor, drawn: Vectors, label: str) -> "Known":
         """Of vectors [k, n, p, d]; those that are not finite count as zero."""
         parts, wanted = drawn.parts.to(x.device), drawn.labels[label].to(x.device)
-        found = moments(torch.nan_to_num(x.flatten(1, 2).double(), 0.0, 0.0, 0.0), parts)
-        return Known(found, parts, wanted, fit_probes(found, {"": wanted}, parts)[""])
+        vectors = torch.nan_to_num(x.flatten(1, 2).double(), 0.0, 0.0, 0.0)
+        found, unseen = moments(vectors, parts), drawn.unseen.to(x.device)
+        fresh = (moments(vectors, unseen), unseen) if unseen.usable else None
+        return Known(found, parts, wanted, fit_probes(found, {"": wanted}, parts)[""], fresh)
 
     def eraser(self, method: str, irrelevant: Tensor) -> Eraser:
         """A way of erasing, given the labels that are irrelevant."""
@@ -46,6 +52,13 @@ class Known:
     def residual(self, eraser: Eraser) -> list[float]:
         """By model: what a fresh probe reads of the label after an erasure."""
         return residual(eraser, self.found, self.label, self.parts).tolist()
+
+    def unseen(self, eraser: Eraser) -> Sequence[float | None]:
+        """The same of a probe that is fitted to documents which the erasure has not seen. On those that it has seen
+        LEACE leaves a linear probe nothing by construction, whatever it leaves elsewhere."""
+        if self.fresh is None:
+            return [None] * len(self.found.gram)
+        return rounded(residual(eraser, self.fresh[0], self.label, self.fresh[1]).tolist())
 
 
 def irrelevant_label(drawn: Vectors, label: str, seed: int) -> Tensor:

@@ -53,7 +53,7 @@ class Middle:
                 right = right_with_each(members, self.batch, site, self._here_alone, each, mean).sum(2)
                 left, ranks = rounded(known.residual(eraser)), eraser.rank.tolist()
                 said = [(site, method, ranks[k], chance, before[k], left[k]) for k in range(len(members))]
-                self._note(said, right, found)
+                self._note(said, known.unseen(eraser), right, found)
 
     def in_state(
         self,
@@ -61,24 +61,30 @@ class Middle:
         method: str,
         inside: Inside,
         probed: Sequence[tuple[float, float, float]],
+        unseen: Sequence[float | None],
         found: list[list[ErasedOnce]],
     ) -> None:
         """The same of a recurrent state, after one step alone; by model what a probe reads by chance, before and after
         is that of all positions."""
         right = inside.right(self.members, self.batch, self.at).sum(1, keepdim=True)
         ranks = inside.ranks
-        self._note([(site, method, ranks[k], *probed[k]) for k in range(len(self.members))], right, found)
+        self._note([(site, method, ranks[k], *probed[k]) for k in range(len(self.members))], unseen, right, found)
 
     def _note(
-        self, said: Sequence[tuple[str, str, int, float, float, float]], right: Tensor, found: list[list[ErasedOnce]]
+        self,
+        said: Sequence[tuple[str, str, int, float, float, float]],
+        unseen: Sequence[float | None],
+        right: Tensor,
+        found: list[list[ErasedOnce]],
     ) -> None:
-        """Writes down what was erased, and what right answers [k, v, t] say of it: the first of the edits is its own,
-        the others are controls."""
+        """Writes down what was erased, what is left, and what right answers [k, v, t] say of it: the first of the
+        edits is its own, the others are controls."""
         guessing = [most_frequent(self.batch.targets[:, here]) for here in self._there_and_behind]
-        for own, one, shares, clean in zip(found, said, self._shares(right), self._clean, strict=True):
+        rows = zip(found, said, unseen, self._shares(right), self._clean, strict=True)
+        for own, one, left, shares, clean in rows:
             (now, *random_now), (later, *random_later) = shares
             damages = lost(clean[0][0], now, guessing[0]), lost(clean[1][0], later, guessing[1])
-            own.append(ErasedOnce(*one, now, later, *damages, tuple(random_now), tuple(random_later)))
+            own.append(ErasedOnce(*one, now, later, *damages, tuple(random_now), tuple(random_later), left))
 
     @property
     def _there_and_behind(self) -> tuple[slice, slice]:

@@ -15,7 +15,7 @@ from mixerscope.interventions.members import Members
 from mixerscope.interventions.states import STATE, read_states, run_changing_states
 from mixerscope.interventions.tagging import LARGEST_CHUNK, chunks
 from mixerscope.model import Model, layers_of
-from mixerscope.probing.ridge import axes_of, fit_probes, moments
+from mixerscope.probing.ridge import Parts, axes_of, fit_probes, moments
 from mixerscope.randomness import stream
 from mixerscope.sites import record
 from mixerscope.stages.vectors import Vectors
@@ -78,9 +78,10 @@ def _without(state: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
 
 def erase_inside(
     members: Members, site: str, drawn: Vectors, label: Tensor, erased: Mapping[str, Tensor]
-) -> tuple[list[float], dict[str, tuple[Inside, list[float]]]]:
+) -> tuple[list[float], dict[str, tuple[Inside, list[float], list[float] | None]]]:
     """What a probe reads of a label [m] in each model at a state site; and the erasure of each of several labels, with
-    what a fresh probe reads of the first one after it."""
+    what a fresh probe reads of the first one after it: fitted to the documents that the erasure was found in, and to
+    others, if there are any."""
     layer, each = int(site.split(".")[1]), drawn.positions.shape[1]
     one_hot = [F.one_hot(one).float() * drawn.parts.fit[:, None] for one in erased.values()]
     classes = [columns.shape[1] for columns in one_hot]
@@ -104,18 +105,19 @@ def erase_inside(
         look,
     )
     before, *along = reads.flatten(1, 2).split([min(size, SEEN), *(basis.shape[-1] for basis in looks)], -1)
-    parts, label = drawn.parts.to(reads.device), label.to(reads.device)
+    parts, unseen, label = drawn.parts.to(reads.device), drawn.unseen.to(reads.device), label.to(reads.device)
 
-    def told(x: Tensor) -> list[float]:
+    def told(x: Tensor, parts: Parts) -> list[float]:
         found = moments(torch.nan_to_num(x.double(), 0.0, 0.0, 0.0), parts)
         return fit_probes(found, {"": label}, parts)[""].accuracy.tolist()
 
-    found: dict[str, tuple[Inside, list[float]]] = {}
+    found: dict[str, tuple[Inside, list[float], list[float] | None]] = {}
     for name, inside, part in zip(erased, insides, along, strict=True):
         basis, mean = inside.basis, inside.mean[:, None]
         back = basis.mT if seen is None else basis.mT @ seen
-        found[name] = inside, told(before - (part - mean @ basis) @ back)
-    return told(before), found
+        left = before - (part - mean @ basis) @ back
+        found[name] = inside, told(left, parts), told(left, unseen) if unseen.usable else None
+    return told(before, parts), found
 
 
 def _span_of(layer: int, means: Tensor) -> Inside:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.tagging import demand_states
-from mixerscope.probing.ridge import Parts, balanced_share, parts_by_document
+from mixerscope.probing.ridge import Parts, balanced_share, both_parts_by_document
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.tasks import UNSCORED, Batch, StateTask
@@ -35,6 +35,8 @@ class Vectors:
     """[m] whether the last token alone does not tell the answer."""
     parts: Parts
     """Only positions that are asked about are in any."""
+    unseen: Parts
+    """Of those to which no erasure is fitted: for a fresh probe of what it leaves."""
 
     def right(self, logits: Tensor) -> Tensor:
         """[k, m] whether answers are right, by the logits [k, n, p, v] at these positions; where nothing is asked, no
@@ -112,9 +114,11 @@ def _draw(task: StateTask, documents: int, each: int, within: slice, names: list
     order = (torch.rand(asked.shape, generator=rng) + asked).argsort(1, descending=True)
     positions = order[:, :each].sort(1).values
     states = task.states(batch)["state"].gather(1, positions).flatten()
-    parts = parts_by_document(batch.tokens, each, rng)
     valid = asked.gather(1, positions).flatten()
-    parts = Parts(parts.fit & valid, parts.choose & valid, parts.judge & valid)
+    parts, unseen = (
+        Parts(one.fit & valid, one.choose & valid, one.judge & valid)
+        for one in both_parts_by_document(batch.tokens, each, rng)
+    )
     hard = task.hard(task.inputs_of(batch.tokens)).gather(1, positions).flatten()
     labels = {name: label_of_states(task, name)[states] for name in names}
-    return Vectors(batch, positions, labels, label_of_states(task, ANSWER)[states], hard, parts)
+    return Vectors(batch, positions, labels, label_of_states(task, ANSWER)[states], hard, parts, unseen)

@@ -98,7 +98,7 @@ def _late_on_parity(cells: Cells) -> Found:
     moved = {name: [shapes_under_other_rules(curve) for curve in curves] for name, curves in known.items()}
     rules = [dict(zip(moved, names, strict=True)) for names in zip(*(zip(*own, strict=True) for own in moved.values()))]
     against = sum(len(_not_late(by_rule)) >= 2 for by_rule in rules)
-    effect = f"{effect}; contradicted by {against} of {len(rules)} other pairs of these"
+    effect = f"{effect}; contradicted by {against} of {len(rules)} other sets of these"
     outcome: Outcome = "contradicted" if len(others) >= 2 else "supported"
     return Found(outcome, effect, every.count("late") / len(every), low, high, min(map(len, known.values())))
 

@@ -75,6 +75,8 @@ def necessary(method: str | None) -> Callable[[Cells], Found]:
         if method is None:
             took = {way: _took(cells, tasks, way) for way in (LEACE, ITERATED)}
             rest = f"; nothing is left to read by LEACE in {took[LEACE]}, by {ITERATED} in {took[ITERATED]} models"
+            # In others LEACE may leave more; runs from before it was looked for there say nothing of it.
+            rest = f"{rest}, in the documents in which these were found"
             by_rank = _of_cells(cells, tasks, lambda models: damages(models, None, controls=RANK))
             if by_rank:
                 rest = f"{rest}; beyond random subspaces of its rank, which take less, {_mean_of_cells(by_rank):+.2f}"

@@ -19,7 +19,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "speaks": pl.Boolean,
         "length": pl.Int32,
         **dict.fromkeys(("accuracy", "damage", "random_rank", "random_variance", "percentile"), _NUMBER),
-        **dict.fromkeys(("clean", "guessing", "chance"), _NUMBER),
+        **dict.fromkeys(("clean", "guessing", "chance", "unseen"), _NUMBER),
     },
     "erased_once": {
         **dict.fromkeys(("run_id", "site", "method"), pl.String),
@@ -27,13 +27,14 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("chance", "before", "residual"), _NUMBER),
         "speaks": pl.Boolean,
         **dict.fromkeys(("now", "later", "damage_now", "damage_later", "random_now", "random_later"), _NUMBER),
+        "unseen": _NUMBER,
     },
     "refitted": {
         **dict.fromkeys(("run_id", "site", "method"), pl.String),
         **dict.fromkeys(("boundary", "length", "rank"), pl.Int32),
         **dict.fromkeys(("chance", "before", "residual", "kept_residual"), _NUMBER),
         "speaks": pl.Boolean,
-        **dict.fromkeys(("accuracy", "damage", "alike"), _NUMBER),
+        **dict.fromkeys(("accuracy", "damage", "alike", "unseen"), _NUMBER),
     },
     "ablations": {
         **dict.fromkeys(("run_id", "site", "edit"), pl.String),
@@ -69,6 +70,7 @@ def _erasures(result: RunResult) -> Iterator[Row]:
                 "clean": found.clean[at],
                 "guessing": found.guessing[at],
                 "chance": found.chance,
+                "unseen": one.unseen,
             }
 
 
