@@ -9,6 +9,7 @@ import pytest
 import mixerscope as ms
 from mixerscope import runs
 from mixerscope.errors import UserError
+from mixerscope.experiments.paper.sweeps import Choice, load_figure, runs_of
 from mixerscope.machine import CPU, Machine
 from mixerscope.sweep.cohorts import group
 from mixerscope.sweep.cost import AHEAD_SECONDS, GPU, Calibration, Timed, estimate, gain
@@ -79,6 +80,17 @@ def test_estimates_agree_with_the_rates_they_come_from(figure3, gpu):
             if rate is not None:
                 assert cohort.first.train.steps / estimate(cohort, gpu).train == pytest.approx(rate, rel=0.2)
     assert {cohort.first.model.architecture for cohort in group(figure3)} == set(GPU)
+
+
+def test_estimates_of_treecall_agree_with_what_was_measured_there(gpu):
+    """Its batches have two parts, and documents of up to 103 tokens."""
+    results = Path(__file__).parents[2] / "benchmarks" / "results"
+    rows = json.loads((results / "training_cuda_tf32_compiled_stacks_of_15_treecall.json").read_text())["rows"]
+    [row] = [row for row in rows if row["by"].startswith("this trainer")]
+    choice = Choice(widths=(row["width"],), only=(row["architecture"],))
+    [cohort] = group(runs_of(load_figure("fig7"), choice))
+    assert len(cohort) == row["models"]
+    assert cohort.first.train.steps / estimate(cohort, gpu).train == pytest.approx(row["steps_per_s"], rel=0.2)
 
 
 def test_more_of_anything_takes_longer(gpu):
