@@ -67,6 +67,18 @@ def test_cohorts_longer_than_a_job_have_jobs_of_their_own(figure3, gpu, tmp_path
     assert max(len(job.cohorts) for job in hopeless.jobs) > 1, "what is too long anyway is not made to wait in line"
 
 
+def test_cohorts_of_two_tasks_are_told_apart_by_the_task_and_not_by_its_settings():
+    """Recall has no grammar and treecall no pairs: neither says anything."""
+    choice = Choice(widths=(32,), only=("attention", "based"))
+    runs = [run for name in ("fig3", "fig7") for run in runs_of(load_figure(name), choice)]
+    differ = ("eval_every=1000 steps=50016 x21", "eval_every=2000 steps=100032 x15")
+    assert [str(cohort) for cohort in group(runs)] == [
+        f"{name} task={task} d=32 {more}"
+        for task, more in zip(("ar", "atr"), differ, strict=True)
+        for name in ("attention", "based")
+    ]
+
+
 def test_estimates_agree_with_the_rates_they_come_from(figure3, gpu):
     """Steps per second of 7 and 35 stacked models, TF32, compiled, as measured."""
     results = Path(__file__).parents[2] / "benchmarks" / "results"
