@@ -10,6 +10,7 @@ from mixerscope import runs
 from mixerscope.experiments.paper.collect import collect
 from mixerscope.experiments.paper.render import read_about, take_in
 from mixerscope.experiments.paper.sweeps import Choice, load_figure, runs_of
+from mixerscope.stages.judge import Judge
 
 CHOICE = Choice(toy=True, settings={"train.steps": 2, "train.documents": 32})
 
@@ -52,3 +53,14 @@ def test_what_is_kept_with_a_proof_and_seconds_does_not_lose_them(places, tmp_pa
         tests = pl.read_parquet(kept / "fig3" / "tests.parquet")
         assert tests.is_empty() or set(tests["run_id"]) == set(found["run_id"])
     assert read_about(kept / "fig3")["runs"] == 1
+
+
+def test_rules_by_which_earlier_runs_were_judged_are_not_forgotten(places, tmp_path):
+    bare, proven = places
+    about = tmp_path / "fig3" / "about.json"
+    take_in(tmp_path, [load_figure("fig3")], [bare], CHOICE, "a command")
+    said = read_about(about.parent)
+    assert said["judged_by_revisions"] == [Judge.revision]
+    about.write_text(json.dumps({**said, "judged_by_revisions": [3, 4]}))
+    take_in(tmp_path, [load_figure("fig3")], [proven], CHOICE, "another")
+    assert read_about(about.parent)["judged_by_revisions"] == [3, 4, Judge.revision]

@@ -114,7 +114,7 @@ def _write_about(folder: Path, sources: Sequence[Path], choice: Choice, command:
         "without_seconds": int(runs["seconds"].is_null().sum()),
         "devices": sorted(runs["device"].unique().to_list()),
         "made_by": sorted(runs["made_by"].unique().to_list()),
-        "judged_by_revision": Judge.revision,
+        "judged_by_revisions": sorted({*before.get("judged_by_revisions", ()), Judge.revision}),
         "files": {f"{name}.parquet": sha256(folder / f"{name}.parquet") for name in FILES},
     }
     write_bytes(folder / ABOUT, (json.dumps(said, indent=1) + "\n").encode())
