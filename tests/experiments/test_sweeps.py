@@ -3,12 +3,14 @@
 import json
 from math import prod
 
+import polars as pl
 import pytest
 
 import mixerscope as ms
 from mixerscope.cli import main
 from mixerscope.errors import UserError
-from mixerscope.experiments.paper.data import MEMBERS, kinds_of
+from mixerscope.experiments.paper.collect import NO_PROOF
+from mixerscope.experiments.paper.data import MEMBERS, kept_ids, kinds_of
 from mixerscope.experiments.paper.sweeps import Choice, as_file, figure_names, load_figure, runs_of, sweeps_of, without
 from mixerscope.sweep.source import load_runs
 
@@ -174,3 +176,17 @@ def test_of_what_is_kept_only_cohorts_with_a_run_missing_are_left():
     assert [run for sweep in without(sweeps, narrow) for run in sweep.runs()] == [
         run for run in runs if run.model.width == 64
     ]
+
+
+def test_runs_without_a_name_for_want_of_a_proof_can_be_asked_for(tmp_path):
+    (tmp_path / "fig3").mkdir()
+    (tmp_path / "study").mkdir()
+    names = {"a": NO_PROOF, "b": "induction", "c": None, "d": "not above guessing"}
+    pl.DataFrame({"run_id": [*names], "mechanism": [*names.values()]}).write_parquet(tmp_path / "fig3" / "runs.parquet")
+    pl.DataFrame({"run_id": ["e"]}).write_parquet(tmp_path / "study" / "models.parquet")
+    assert kept_ids(tmp_path) == {*"abcde"}
+    assert kept_ids(tmp_path, proven=True) == {*"bcde"}
+    bare = ["--results", str(tmp_path), "--seeds", "1", "--widths", "16", "--unproven"]
+    assert main(["reproduce", "fig3", *bare, "--write-sweep", str(tmp_path / "part.json")]) == 0
+    assert len(load_runs(str(tmp_path / "part.json"))) == 49
+    assert main(["reproduce", "task-flip", "--unproven", "--dry-run"]) == 2

@@ -16,7 +16,7 @@ from mixerscope.artifacts import Curve, Scores, SelfTest, StageOutcome, StageRec
 from mixerscope.artifacts.effects import EffectTable, against
 from mixerscope.cli import main
 from mixerscope.errors import CorruptFile, SelfTestFailed, UserError
-from mixerscope.packs import claim_pack, finished_ids, unpack, write_pack
+from mixerscope.packs import claim_pack, finished_ids, unpack, write_pack, write_packs
 from mixerscope.packs.writing import EFFECTS
 from mixerscope.results import RunResult, load_run, load_runs
 from mixerscope.runs import redo, run
@@ -102,6 +102,24 @@ def test_all_but_weights_times_and_the_digits_of_single_documents_comes_home(lea
     assert list(home.effects.rows()) == list(learned.effects.rows()), "means and intervals are exact"
     assert named(home.verdicts) == named(learned.verdicts)
     assert home.stages["patch"].outcome.notes == ("effects rounded to 1/256 of the gap for travel",)
+
+
+def test_what_one_file_cannot_carry_is_in_several(learned, tiny, diverged, tmp_path):
+    found = [learned, tiny, diverged]
+    whole = tmp_path / "whole.pack"
+    size = write_pack(whole, found)
+    assert write_packs(tmp_path / "part.pack", found, size.packed + 9999) == {tmp_path / "part.pack": size}
+    assert (tmp_path / "part.pack").read_bytes() == whole.read_bytes()
+    most = size.packed - 1
+    packs = write_packs(tmp_path / "part.pack", found, most)
+    assert [path.name for path in packs] == ["part.pack", "part-2.pack"]
+    for path, part in packs.items():
+        assert path.stat().st_size == part.packed <= most
+        unpack(path, tmp_path / "home")
+    unpack(whole, tmp_path / "together")
+    homes = [{run.run_id: files(run) for run in load_runs(tmp_path / name)} for name in ("home", "together")]
+    assert homes[0] == homes[1]
+    assert [part.runs for part in write_packs(tmp_path / "one.pack", found, 1).values()] == [1, 1, 1]
 
 
 def test_numbers_of_documents_are_off_by_half_a_step_at_most(learned, tmp_path):

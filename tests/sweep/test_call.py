@@ -102,6 +102,20 @@ def test_finished_runs_are_packed_and_a_pack_says_what_is_finished_elsewhere(cal
     assert [result.training["seed"] for result in results.load_runs(tmp_path / "out")] == [2]
 
 
+def test_packs_are_no_larger_than_can_be_carried(call, sweep_file, tmp_path):
+    pack = tmp_path / "runs.pack"
+    code, out, err = call(sweep_file({"seed": [0, 1]}), "--pack", pack, "--pack-mib", "0.001")
+    assert code == 0, err
+    for path in (pack, tmp_path / "runs-2.pack"):
+        assert f"1 finished runs are packed in {path}, " in out
+    code, _, err = call(sweep_file({"seed": [0, 1]}), "--skip", pack, "--skip", tmp_path / "runs-2.pack")
+    assert "2 runs, 2 of them finished" in err
+    for words in (["--pack", pack, "--pack-mib", "0"], ["--pack-mib", "16"]):
+        code, out, err = call(sweep_file(), *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "is a positive number of MiB, for what --pack FILE writes" in err
+
+
 def test_a_pack_that_could_not_be_written_is_refused_before_training(call, sweep_file, tmp_path):
     for pack in (tmp_path, tmp_path / "nowhere" / "runs.pack"):
         code, out, err = call(sweep_file(), "--pack", pack)

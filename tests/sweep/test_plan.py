@@ -9,6 +9,7 @@ import pytest
 import mixerscope as ms
 from mixerscope import runs
 from mixerscope.errors import UserError
+from mixerscope.experiments.paper.sweeps import Choice, load_figure, runs_of
 from mixerscope.machine import CPU, Machine
 from mixerscope.sweep.cohorts import group
 from mixerscope.sweep.cost import AHEAD_SECONDS, GPU, Calibration, Timed, estimate, gain
@@ -66,6 +67,18 @@ def test_cohorts_longer_than_a_job_have_jobs_of_their_own(figure3, gpu, tmp_path
     assert max(len(job.cohorts) for job in hopeless.jobs) > 1, "what is too long anyway is not made to wait in line"
 
 
+def test_cohorts_of_two_tasks_are_told_apart_by_the_task_and_not_by_its_settings():
+    """Recall has no grammar and treecall no pairs: neither says anything."""
+    choice = Choice(widths=(32,), only=("attention", "based"))
+    runs = [run for name in ("fig3", "fig7") for run in runs_of(load_figure(name), choice)]
+    differ = ("eval_every=1000 steps=50016 x21", "eval_every=2000 steps=100032 x15")
+    assert [str(cohort) for cohort in group(runs)] == [
+        f"{name} task={task} d=32 {more}"
+        for task, more in zip(("ar", "atr"), differ, strict=True)
+        for name in ("attention", "based")
+    ]
+
+
 def test_estimates_agree_with_the_rates_they_come_from(figure3, gpu):
     """Steps per second of 7 and 35 stacked models, TF32, compiled, as measured."""
     results = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -79,6 +92,17 @@ def test_estimates_agree_with_the_rates_they_come_from(figure3, gpu):
             if rate is not None:
                 assert cohort.first.train.steps / estimate(cohort, gpu).train == pytest.approx(rate, rel=0.2)
     assert {cohort.first.model.architecture for cohort in group(figure3)} == set(GPU)
+
+
+def test_estimates_of_treecall_agree_with_what_was_measured_there(gpu):
+    """Its batches have two parts, and documents of up to 103 tokens."""
+    results = Path(__file__).parents[2] / "benchmarks" / "results"
+    rows = json.loads((results / "training_cuda_tf32_compiled_stacks_of_15_treecall.json").read_text())["rows"]
+    [row] = [row for row in rows if row["by"].startswith("this trainer")]
+    choice = Choice(widths=(row["width"],), only=(row["architecture"],))
+    [cohort] = group(runs_of(load_figure("fig7"), choice))
+    assert len(cohort) == row["models"]
+    assert cohort.first.train.steps / estimate(cohort, gpu).train == pytest.approx(row["steps_per_s"], rel=0.2)
 
 
 def test_more_of_anything_takes_longer(gpu):

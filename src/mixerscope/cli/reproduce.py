@@ -35,6 +35,7 @@ def reproduce(
     results_: Annotated[Path | None, Parameter(name="--results")] = None,
     collect: Annotated[list[Path] | None, Parameter(negative=())] = None,
     missing: Annotated[bool, Parameter(negative=())] = False,
+    unproven: Annotated[bool, Parameter(negative=())] = False,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
     write_sweep: Path | None = None,
     device: Literal["cpu", "cuda"] = "cpu",
@@ -72,6 +73,8 @@ def reproduce(
         Train nothing; take in the runs of a pack or a folder of runs. May be given several times.
     missing
         Only cohorts of which some run is not among what is kept.
+    unproven
+        The same, and cohorts of which some run has no mechanism for want of a proof, which takes its training again.
     dry_run
         Say runs, cohorts and minutes, and do nothing.
     write_sweep
@@ -103,6 +106,8 @@ def reproduce(
     machine = {"device": device, "compile": compile_, "stop_after": stop_after, "largest": largest}
     call = Call(dry_run=dry_run, on=on, slurm=slurm, **machine)
     if name == STATES:
+        if unproven:
+            raise UserError(f"{STATES} has no proofs of routes; leave --unproven out")
         from mixerscope.cli.reproduce_states import reproduce_states
 
         asked, own = _asked(toy, widths, seeds, only, set_), out or Path("runs") / (f"{STATES}-toy" if toy else STATES)
@@ -111,7 +116,7 @@ def reproduce(
     figures = [load_figure(each) for each in ([name] if name != ALL else figure_names())]
     figures = [figure for figure in figures if name != ALL or not figure.apart]
     folder = out or _usual_folder(figures, toy)
-    there = kept_ids(kept) if missing else set()
+    there = kept_ids(kept, proven=unproven) if missing or unproven else set()
     if dry_run:
         return _say_cost(figures, choice, there, replace(call, out=folder))
     sweeps = without([sweep for figure in figures for sweep in sweeps_of(figure, choice)], there)

@@ -5,6 +5,6 @@ of effects travel exactly, numbers of single documents rounded, but not so far t
 """
 
 from mixerscope.packs.reading import finished_analyses, finished_ids, unpack
-from mixerscope.packs.writing import PackSize, claim_pack, write_pack
+from mixerscope.packs.writing import PackSize, claim_pack, write_pack, write_packs
 
-__all__ = ["PackSize", "claim_pack", "finished_analyses", "finished_ids", "unpack", "write_pack"]
+__all__ = ["PackSize", "claim_pack", "finished_analyses", "finished_ids", "unpack", "write_pack", "write_packs"]

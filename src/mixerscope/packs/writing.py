@@ -49,8 +49,10 @@ class _Run:
 
     result: RunResult
     stages: tuple[str, ...]
-    files: dict[str, bytes]
-    """By path in its folder."""
+    members: dict[str, bytes]
+    """By name in a pack."""
+    unpacked: int
+    """Bytes of its folder."""
     exact: bool
 
     @property
@@ -68,23 +70,63 @@ def write_pack(path: Path, results: Sequence[RunResult]) -> PackSize:
     """Writes the runs into one file, each once and by name, in place of the pack that was there; the old or the new
     one survives a kill. A run whose files have changed since they were sealed is refused."""
     claim_pack(path)
+    runs = _each_once(results)
+    data, size = _zipped(runs, _names(runs))
+    write_bytes(path, data)
+    return size
+
+
+def write_packs(path: Path, results: Sequence[RunResult], most: int) -> dict[Path, PackSize]:
+    """The same for those who carry no file above `most` bytes: as many packs as that takes, `part.pack`, `part-2.pack`
+    and so on. A run that is larger alone has one to itself."""
+    runs = _each_once(results)
+    names, found = _names(runs), {}
+    for number, part in enumerate(_parts(runs, names, most), start=1):
+        own = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
+        claim_pack(own)
+        data, size = _zipped(part, names)
+        write_bytes(own, data)
+        found[own] = size
+    return found
+
+
+def _each_once(results: Sequence[RunResult]) -> list[_Run]:
     each_once = {result.run_id: result for result in results}
-    runs = sorted(map(_travelling, each_once.values()), key=lambda run: run.folder)
-    names = labels([run.result.training for run in runs])
-    listed = tuple(
-        PackedRun(run.result.run_id, run.folder, name, run.stages) for run, name in zip(runs, names, strict=True)
-    )
+    return sorted(map(_travelling, each_once.values()), key=lambda run: run.folder)
+
+
+def _names(runs: Sequence[_Run]) -> dict[str, str]:
+    """Folder to what people call the run."""
+    found = labels([run.result.training for run in runs])
+    return {run.folder: name for run, name in zip(runs, found, strict=True)}
+
+
+def _parts(runs: list[_Run], names: Mapping[str, str], most: int) -> list[list[_Run]]:
+    """In order, as few as hold all. What the list of runs takes is counted with each of them."""
+    parts: list[list[_Run]] = [[]]
+    room = most
+    for run in runs:
+        size = len(_zipped([run], names)[0])
+        if size > room and parts[-1]:
+            parts.append([])
+            room = most
+        parts[-1].append(run)
+        room -= size
+    return parts
+
+
+def _zipped(runs: Sequence[_Run], names: Mapping[str, str]) -> tuple[bytes, PackSize]:
+    listed = tuple(PackedRun(run.result.run_id, run.folder, names[run.folder], run.stages) for run in runs)
     index = Index(1, tuple(run.id for run in listed), listed).to_bytes()
-    members = dict(_member(run.folder, name, data) for run in runs for name, data in run.files.items())
+    members = {name: data for run in runs for name, data in run.members.items()}
     check_sizes({Index.file: len(index), **{name: len(data) for name, data in members.items()}})
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as pack:
         _add(pack, Index.file, index, zipfile.ZIP_STORED)
         for name, data in members.items():
             _add(pack, name, data, zipfile.ZIP_DEFLATED)
-    write_bytes(path, written.getvalue())
-    unpacked = sum(len(data) for run in runs for data in run.files.values())
-    return PackSize(len(runs), len(written.getvalue()), unpacked, sum(run.exact for run in runs))
+    unpacked = sum(run.unpacked for run in runs)
+    return written.getvalue(), PackSize(len(runs), len(written.getvalue()), unpacked, sum(run.exact for run in runs))
 
 
 def _member(folder: str, path: str, data: bytes) -> tuple[str, bytes]:
@@ -118,7 +160,10 @@ def _travelling(result: RunResult) -> _Run:
     }
     training = {name: data for name, data in _files(result.folder).items() if name != Weights.file}
     found |= _sealed(result.folder, training)
-    return _Run(result, tuple(stage.path.name for stage in stages), found, exact)
+    folder = own_name(result.folder.path)
+    members = dict(_member(folder, name, data) for name, data in found.items())
+    unpacked = sum(map(len, found.values()))
+    return _Run(result, tuple(stage.path.name for stage in stages), members, unpacked, exact)
 
 
 def _files(folder: SealedFolder) -> dict[str, bytes]:

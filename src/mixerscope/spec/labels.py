@@ -130,7 +130,8 @@ def _defaults(name: str) -> dict[str, Any]:
 
 
 def _differs(path: str, peers: Sequence[Mapping[str, Any]]) -> bool:
-    values = [fact.get(path) for fact in peers]
+    """Among those that have such a setting: who lacks it is of another task, say, which is told anyway."""
+    values = [fact[path] for fact in peers if path in fact]
     kinds = set(map(type, values))
     if len(kinds) == 1 and values.count(values[0]) == len(values):
         return False
@@ -150,7 +151,8 @@ def labels(
     differing = _varying(names, facts, leave_out)
     ordered = {name: _ordered([*always, *differs]) for name, differs in dict(zip(names, differing)).items()}
     return [
-        label(name, {path: fact.get(path) for path in ordered[name]}) for name, fact in zip(names, facts, strict=True)
+        label(name, {path: fact[path] for path in ordered[name] if path in fact})
+        for name, fact in zip(names, facts, strict=True)
     ]
 
 

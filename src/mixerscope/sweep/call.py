@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SOURCE = "A JSON file with `base` and `vary`, the name of one that is shipped (`figure3`), or `module:function`."
 
+MIB = 2**20
+
 
 def _help(text: str) -> dict[str, str]:
     return {"help": text}
@@ -116,6 +118,13 @@ class Call:
         default=None,
         metadata=_help("One file with the results of all finished runs of the sweep, to carry elsewhere."),
     )
+    pack_mib: float | None = field(
+        default=None,
+        metadata=_help(
+            "MiB of one pack at most, where larger files cannot be carried: what does not fit into part.pack is in"
+            " part-2.pack and so on."
+        ),
+    )
 
 
 def carry_out(
@@ -146,7 +155,7 @@ def carry_out(
     )
     if call.stop_after is not None and not call.stop_after > 0:
         raise UserError(f"--stop-after {call.stop_after:g} should be a positive number of seconds")
-    _check_pack(call.pack)
+    _check_pack(call.pack, call.pack_mib)
     use_all(call.use)
     shard, skip = _shard(call.shard), _finished_elsewhere(call.skip)
     executor = None if call.dry_run else executor_of(call.on, machine, call.slurm or (), call.python)
@@ -200,11 +209,15 @@ def _pack(call: Call, found: "Runs") -> None:
     if not found:
         _print([f"no run is finished below {call.out}, so {call.pack} was not written"])
         return
-    from mixerscope.packs import write_pack
+    from mixerscope.packs import write_pack, write_packs
 
-    write_pack(call.pack, found)
-    size = call.pack.stat().st_size / 2**20
-    _print([f"{len(found)} finished runs are packed in {call.pack}, {size:.1f} MiB"])
+    if call.pack_mib is None:
+        packs = {call.pack: write_pack(call.pack, found)}
+    else:
+        packs = write_packs(call.pack, found, int(call.pack_mib * MIB))
+    _print(
+        [f"{size.runs} finished runs are packed in {path}, {size.packed / MIB:.1f} MiB" for path, size in packs.items()]
+    )
 
 
 def _shard(text: str | None) -> tuple[int, int] | None:
@@ -226,8 +239,10 @@ def _finished_elsewhere(files: Sequence[Path] | None) -> dict[str, list[str] | N
     return {run_id: None if stages is None else sorted(stages) for run_id, stages in found.items()}
 
 
-def _check_pack(file: Path | None) -> None:
+def _check_pack(file: Path | None, most: float | None) -> None:
     """Refuses, before anything is trained, a pack that could not be written in the end."""
+    if most is not None and not (file is not None and most > 0):
+        raise UserError(f"--pack-mib {most:g} is a positive number of MiB, for what --pack FILE writes")
     if file is None:
         return
     if file.is_dir() or not file.parent.is_dir():

@@ -2,13 +2,18 @@
 
 On a GPU a training step of K stacked models costs
 
-    layers x LAUNCH  +  K x parameters x PARAMETER  +  K x tokens x width x layers x ELEMENT  seconds:
+    parts x layers x LAUNCH  +  K x parameters x PARAMETER  +  K x tokens x width x layers x ELEMENT  seconds:
 
 kernels too short to fill the chip, memory traffic of the optimiser, and the mixers themselves. LAUNCH and ELEMENT are
 fitted to what was measured on one H200 with 35 models at five widths and with seven at width 64 (associative recall,
 35 tokens, batch 32, 2 layers, compiled, TF32; `training_cuda_tf32_compiled_stacks_of_35.json` and
 `training_cuda_tf32_compiled_no_loops.json` in `benchmarks/results`), and foresee 0.87 to 1.13 of it. What else was
 measured and what was guessed is said below.
+
+In treecall a batch has two parts, each launched, and its longest documents have 103 tokens: where every token meets
+all before it, one counts as many times as its document is longer than those of recall. Of what was measured there
+(`training_cuda_tf32_compiled_stacks_of_15_treecall.json`) this foresees attention of width 128 to 1.09; before batches
+had parts H3 and Mamba would have been 0.73 to 0.82 and attention 1.4. Nobody has timed the others.
 Once cohorts of a sweep have been timed, `Calibration` corrects the estimate by what they took.
 """
 
@@ -39,6 +44,10 @@ GPU = {
     "hyena": (196e-6, 104e-12),
     "mamba": (190e-6, 171e-12),
 }
+EACH_MEETS_ALL = {"attention", "based", "h3", "hyena"}
+"""Whose work grows with the square of a document's length."""
+FITTED_LENGTH = 36
+"""Positions of what these were fitted to: recall, rounded up as a GPU does."""
 UNMEASURED = GPU["deltanet"]
 """An architecture nobody timed counts as the slowest of those that were."""
 NOT_COMPILED = 2.0
@@ -143,8 +152,9 @@ def gain(cohort: Cohort, machine: Machine, in_flight: int) -> float:
 
 def _step_on_gpu(spec: RunSpec, members: int, machine: Machine) -> float:
     launch, element = GPU.get(spec.model.architecture, UNMEASURED)
-    tokens = _positions(spec, "cuda")
-    seconds = spec.model.layers * launch + members * (
+    work = _work(spec, "cuda")
+    tokens = work.beside_all if spec.model.architecture in EACH_MEETS_ALL else work.positions
+    seconds = work.parts * spec.model.layers * launch + members * (
         _parameters(spec.model, spec.task.vocab_size) * PARAMETER
         + tokens * spec.model.width * spec.model.layers * element
     )
@@ -163,22 +173,34 @@ def _step_on_cpu(spec: RunSpec, members: int, machine: Machine) -> float:
     inner = _parameters(spec.model, spec.task.vocab_size) - head
     if spec.model.positions == "learned":  # a table that is looked up
         inner -= spec.model.max_length * spec.model.width
-    flops = 6 * (_positions(spec, "cpu") * inner + spec.train.batch_size * head)
+    flops = 6 * (_work(spec, "cpu").positions * inner + spec.train.batch_size * head)
     slower = SLOWER_ON_CPU.get(spec.model.architecture, 1.0)
     return members * slower * (flops / (CPU_FLOPS * machine.threads) + spec.model.layers * CPU_LAYER)
 
 
-def _positions(spec: RunSpec, device: str) -> float:
-    """That a step computes of all documents of a batch, on average."""
+@dataclass(frozen=True)
+class _Work:
+    """What a step computes of the documents of a batch, on average."""
+
+    parts: int
+    positions: float
+    beside_all: float
+    """The same, those of long documents counted as often as these are longer than those of recall."""
+
+
+def _work(spec: RunSpec, device: str) -> _Work:
     key = (digest(spec.training()["task"]), spec.train.batch_size, device)
-    if key not in _POSITIONS:
+    if key not in _WORK:
         train = spec.train.changed(steps=LENGTH_BATCHES)
         sample = spec.task.sample(LENGTH_BATCHES * train.batch_size, stream(0, "lengths"))
-        _POSITIONS[key] = batches_of(sample, train, torch.device("cpu"), like=device).positions
-    return _POSITIONS[key]
+        batches = batches_of(sample, train, torch.device("cpu"), like=device)
+        parts = [part for lengths in batches.lengths for part in zip(batches.sizes, lengths, strict=True)]
+        beside_all = sum(size * length * max(1.0, length / FITTED_LENGTH) for size, length in parts) / batches.count
+        _WORK[key] = _Work(len(batches.sizes), batches.positions, beside_all)
+    return _WORK[key]
 
 
-_POSITIONS: dict[tuple[str, int, str], float] = {}
+_WORK: dict[tuple[str, int, str], _Work] = {}
 
 
 @lru_cache(maxsize=1024)

@@ -28,9 +28,9 @@ def rows(results: Results) -> list[Row]:
 
 
 def points(results: Results) -> list[Row]:
-    """Figure 10b: every checkpoint."""
+    """Figure 10b: every checkpoint that was scored on both."""
     best = set(chosen(results)["run_id"].to_list())
-    runs = named(results.part("fig10", "split")).filter(pl.col("dev_accuracy").is_not_null())
+    runs = named(results.part("fig10", "split")).drop_nulls(["dev_accuracy", "accuracy"])
     return [
         {
             "row": run["name"],

@@ -9,6 +9,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -69,29 +70,33 @@ class Tables:
 
 
 def collect(sources: Sequence[Path], kinds: Iterable[str] | None = None) -> Tables:
-    """The tables of the runs in packs and folders of runs; of these `kinds` alone, if they are given."""
+    """The tables of the runs in packs and folders of runs; of these `kinds` alone, if they are given. Of a run that is
+    in several of them the first counts, or the first with a proof."""
     wanted = None if kinds is None else set(kinds)
     runs: dict[str, dict[str, Any]] = {}
-    cells: list[pl.DataFrame] = []
-    tests: list[dict[str, Any]] = []
-    emergence: list[dict[str, Any]] = []
+    cells: dict[str, list[pl.DataFrame]] = {}
+    tests: dict[str, list[dict[str, Any]]] = {}
+    emergence: dict[str, list[dict[str, Any]]] = {}
     for source in sources:
         seconds = _seconds(source)
         for result in runs_in(source):
-            if result.run_id in runs or (wanted is not None and kind_of(result.record.identity) not in wanted):
+            if wanted is not None and kind_of(result.record.identity) not in wanted:
+                continue
+            known = runs.get(result.run_id)
+            if known is not None and (known["proof"] or result.find(Proof) is None):
                 continue
             verdict = _verdict(result)
             runs[result.run_id] = _run_row(result, verdict, source.name, seconds.get(result.run_id))
-            cells += list(_cell_frames(result))
-            tests += [_test_row(result.run_id, test) for test in (verdict.tests if verdict else ())]
-            emergence += list(_emergence_rows(result))
+            cells[result.run_id] = list(_cell_frames(result))
+            tests[result.run_id] = [_test_row(result.run_id, test) for test in (verdict.tests if verdict else ())]
+            emergence[result.run_id] = list(_emergence_rows(result))
     if not runs:
         raise UserError(f"none of the runs in {', '.join(map(str, sources)) or 'no place'} is of these figures")
     return Tables(
         pl.DataFrame(list(runs.values()), schema=RUNS),
-        _joined(cells),
-        pl.DataFrame(tests, schema=TESTS),
-        pl.DataFrame(emergence, schema=EMERGENCE),
+        _joined([*chain.from_iterable(cells.values())]),
+        pl.DataFrame([*chain.from_iterable(tests.values())], schema=TESTS),
+        pl.DataFrame([*chain.from_iterable(emergence.values())], schema=EMERGENCE),
     )
 
 
@@ -120,19 +125,20 @@ def _seconds(source: Path) -> dict[str, float]:
 
 
 def seconds_of_runs(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Run id to seconds, from the rows of a sweep's table: cohorts, and after them the job they were part of."""
+    """Run id to seconds, from the rows of a sweep's table: cohorts, and after them the job they were part of. A call
+    that was killed leaves cohorts of a job that never ended; how long these took beside each other nobody knows."""
     found: dict[str, float] = {}
-    job: list[Mapping[str, Any]] = []
+    begun: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["kind"] == "cohort":
-            job.append(row)
+            begun.setdefault(row["job"], []).append(row)
             continue
-        total = sum(cohort["wall_s"] for cohort in job)
-        for cohort in job:
+        own = begun.pop(row["job"], [])[-row["cohorts"] :]
+        total = sum(cohort["wall_s"] for cohort in own)
+        for cohort in own:
             if cohort["ending"] == "finished":
                 share = row["wall_s"] * cohort["wall_s"] / total
                 found |= dict.fromkeys(cohort["runs"], share / cohort["members"])
-        job = []
     return found
 
 

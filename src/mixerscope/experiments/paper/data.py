@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from mixerscope.errors import UserError
-from mixerscope.experiments.paper.collect import kind_of_spec
+from mixerscope.experiments.paper.collect import NO_PROOF, kind_of_spec
 from mixerscope.experiments.paper.schemas import CELLS, EMERGENCE, RUNS, TESTS
 from mixerscope.experiments.paper.sweeps import (
     RATE,
@@ -102,10 +102,14 @@ def _folders(root: Path) -> list[Path]:
     return [root / name for name in figure_names() if (root / name / "runs.parquet").is_file()]
 
 
-def kept_ids(root: Path) -> set[str]:
-    """Every run that is kept below a folder, of figures and of studies."""
-    tables = [*root.glob("*/runs.parquet"), *root.glob("*/models.parquet")]
-    return {run_id for table in tables for run_id in pl.read_parquet(table, columns=["run_id"])["run_id"]}
+def kept_ids(root: Path, proven: bool = False) -> set[str]:
+    """Every run that is kept below a folder, of figures and of studies; `proven` leaves out those that have no name for
+    want of a proof."""
+    figures = (pl.read_parquet(table, columns=["run_id", "mechanism"]) for table in root.glob("*/runs.parquet"))
+    if proven:
+        figures = (runs.filter(pl.col("mechanism").ne_missing(NO_PROOF)) for runs in figures)
+    studies = (pl.read_parquet(table, columns=["run_id"]) for table in root.glob("*/models.parquet"))
+    return {run_id for runs in (*figures, *studies) for run_id in runs["run_id"]}
 
 
 def kinds_of(figure: str, choice: Choice) -> dict[str, tuple[str, Row]]:

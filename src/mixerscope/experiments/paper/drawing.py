@@ -48,6 +48,7 @@ def heat_maps(
     printed: list[Row] = [
         {"panel": panel, "row": row, "width": width, "value": value, "text": f"{value:.1f}", "said": PUBLISHED}
         for (panel, row, width), value in published.items()
+        if panel in panels  # what is printed of others stands in the table
     ]
     shown = [(OURS, ours), (PUBLISHED, printed)] if printed else [(OURS, ours)]
     if not ours and not printed:
@@ -145,7 +146,7 @@ def _lines(rows: Sequence[Row], printed: Sequence[Row], panel: str, widths: Sequ
     layers: list[alt.Chart] = [band, middle, seeds]
     if theirs:
         marks = base.mark_point(shape="diamond", size=90, strokeWidth=2, filled=False).encode(
-            y="value:Q", tooltip=["row:N", "value:Q"]
+            y="value:Q", tooltip=["row:N", "value:Q"], **more
         )
         marks.data = alt.Data(values=theirs)
         layers.append(marks)

@@ -37,7 +37,8 @@ def figure_module(name: str) -> ModuleType:
 
 def take_in(root: Path, figures: Sequence[Figure], sources: Sequence[Path], choice: Choice, command: str) -> int:
     """Puts the runs of packs and run folders into the tables below `root`, each into the folder of the first figure it
-    belongs to; runs that are there already are replaced. Gives how many there were."""
+    belongs to. Runs that are there already are replaced, but none with a proof by one without. Gives how many there
+    were."""
     _refuse_others(root, choice)
     owners = {kind: figure.name for figure in reversed(figures) for kind in kinds_of(figure.name, choice)}
     tables = collect(sources, owners)
@@ -66,6 +67,8 @@ def _refuse_others(root: Path, choice: Choice) -> None:
 
 def _merge(folder: Path, runs: pl.DataFrame, tables: Tables) -> None:
     make_folder(folder)
+    if (folder / "runs.parquet").is_file():
+        runs = _beside_those_kept(runs, pl.read_parquet(folder / "runs.parquet"))
     ids = runs["run_id"].to_list()
     new = {
         "runs": runs,
@@ -82,6 +85,16 @@ def _merge(folder: Path, runs: pl.DataFrame, tables: Tables) -> None:
         frame.sort(
             [column for column in ("run_id", "step", "documents", "site", "role", "test") if column in frame.columns]
         ).write_parquet(path, **COMPRESSION)
+
+
+def _beside_those_kept(runs: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
+    """Without what is kept with a proof and comes without; and with the seconds that are known of the same trainings,
+    where the table of them does not lie beside the pack again."""
+    known = kept.select("run_id", "curve_loss", known="seconds")
+    proven = kept.filter("proof")["run_id"]
+    runs = runs.filter(pl.col("proof") | ~pl.col("run_id").is_in(proven.implode()))
+    told = runs.join(known, on=["run_id", "curve_loss"], how="left", nulls_equal=True)
+    return told.with_columns(pl.coalesce("seconds", "known").alias("seconds")).select(runs.columns)
 
 
 def _write_about(folder: Path, sources: Sequence[Path], choice: Choice, command: str) -> None:
@@ -101,7 +114,7 @@ def _write_about(folder: Path, sources: Sequence[Path], choice: Choice, command:
         "without_seconds": int(runs["seconds"].is_null().sum()),
         "devices": sorted(runs["device"].unique().to_list()),
         "made_by": sorted(runs["made_by"].unique().to_list()),
-        "judged_by_revision": Judge.revision,
+        "judged_by_revisions": sorted({*before.get("judged_by_revisions", ()), Judge.revision}),
         "files": {f"{name}.parquet": sha256(folder / f"{name}.parquet") for name in FILES},
     }
     write_bytes(folder / ABOUT, (json.dumps(said, indent=1) + "\n").encode())
