@@ -90,3 +90,4 @@ def check_runnable(spec: RunSpec) -> None:
         task.sample(1, stream(spec.data_seed, "check"), split)
     for stage in spec.stages.values():
         stage.check(spec)
+        stage.draw(spec)

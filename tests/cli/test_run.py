@@ -310,3 +310,24 @@ def test_a_run_that_another_process_makes_is_refused_in_a_sentence_if_one_will_n
     assert err.startswith(f"mixerscope: {name} is being made by process ")
     assert err.count("\n") == 1
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("stages.probes.documents=1", "too few different ones"),
+        ("stages.erase.documents=1", "too few different ones"),
+        ("stages.interchange.documents=4", "no two states are met 8 times"),
+        ("stages.align.documents=4", "no two states are met 8 times"),
+        ("stages.recover.pairs=1", "or more pairs"),
+        ("stages.lengths.times=[1,100000]", "800,000 inputs, of 4,096 at most; make stages.lengths.times smaller"),
+        ("stages.erase.times=[1,1000]", "8,000 inputs, of 4,096 at most; make stages.erase.times smaller"),
+        ("model.options.d_conv=8", "make documents longer"),
+    ],
+)
+def test_documents_that_a_stage_cannot_have_are_refused_before_training(cli, tmp_path, setting, said):
+    code, _, err = cli("run", "--task", "parity", "--arch", "mamba", "--out", "here", "--set", setting)
+    assert code == 2
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "here").exists()

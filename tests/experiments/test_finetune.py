@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 
 import pytest
@@ -171,3 +172,34 @@ def test_weights_that_are_not_there_are_never_made_up(folder, tmp_path, capsys):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
     assert "bert" in refused()
+
+
+def test_what_is_wrong_with_a_folder_or_a_setting_is_told_before_training_in_one_sentence(folder, tmp_path, capsys):
+    def refused(*words, task="dyck"):
+        assert finetune(folder, tmp_path / "out", "--task", task, *FEW, *words) == 2
+        assert not (tmp_path / "out").exists()
+        [line] = capsys.readouterr().err.strip().splitlines()
+        return line
+
+    for rate in ("nan", "inf"):
+        assert "rate are above 0" in refused("--lr", rate)
+    for seed in ("-1", str(2**70)):
+        assert "a seed is 0 or more" in refused("--seed", seed)
+    assert "too few different ones" in refused("--set", "length=4", task="flip_flop")
+    assert "4,096 inputs" in refused("--set", "length=2000")
+    config = folder / "config.json"
+    kept = config.read_text()
+    for wrong, said in (
+        ({"num_hidden_layers": 1}, r"layers\.1\..* others, and its config.json says 1 layers"),
+        ({"num_hidden_layers": 3}, r"has no weights for .*layers\.2\."),
+        ({"num_hidden_layers": "two"}, "expected int, got str"),
+        ({"hidden_size": 32}, "of the shape that its config.json says"),
+    ):
+        config.write_text(json.dumps(json.loads(kept) | wrong))
+        assert re.search(said, refused()), wrong
+    config.write_text(kept)
+    (folder / "model.safetensors").unlink()
+    for index in ("{", "{}", "[]", '{"weight_map": 3}', '{"weight_map": {}}', '{"weight_map": {"a": 3}}'):
+        (folder / "model.safetensors.index.json").write_text(index)
+        said = refused()
+        assert "model.safetensors.index.json" in said or "has no 3, which its index names" in said, index

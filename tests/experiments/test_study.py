@@ -101,6 +101,7 @@ def test_models_that_diverged_are_counted(tmp_path):
 def test_wrong_words_are_one_sentence(tmp_path, capsys):
     for words, part in (
         (["--only", "z7"], "no part of task-flip named 'z7'"),
+        (["--preset", "paper"], "has one preset, which is clean"),
         (["--only", ","], "--only takes names with commas between them"),
         (["--widths", "32"], "leave --widths out"),
         (["--collect", str(tmp_path / "none.pack")], "give a pack, or a folder of runs"),

@@ -266,3 +266,10 @@ def test_a_state_erased_at_every_step_is_lost_where_it_is_carried():
         assert carried.damage[0] > 0.7
         assert found.speaks(carried) == (carried.residual <= 0.52)
         assert inside["blocks.1.mixer.state"].damage[0] == 0.0, "nobody reads what an idle block holds"
+
+
+@pytest.mark.parametrize("architecture", ["sliding_window", "base_conv"])
+def test_inputs_that_are_kept_side_by_side_are_no_state_to_erase(architecture):
+    spec = spec_of({"erase": {**SMALL, "times": [1, 2]}}, Parity(length=8), architecture)
+    found = found_of(fresh(spec), spec)
+    assert {one.site for one in found.erased} == {"blocks.0.resid_pre", "blocks.0.resid_post"}

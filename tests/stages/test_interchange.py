@@ -10,7 +10,7 @@ from mixerscope.interventions.transplant import answers_after, columns, held_sta
 from mixerscope.planted.automata import EVERY_STATE
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
-from mixerscope.stages.state_pairs import draw_pairs
+from mixerscope.stages.state_pairs import draw_pairs, other_place
 from mixerscope.tasks import Dyck, GroupWord, Parity
 from tests.stages.states import answers, fresh, run_stage, spec_of
 
@@ -98,3 +98,18 @@ def test_a_position_without_inputs_behind_it_is_refused():
     spec = spec_of({"interchange": {"position": 8}})
     with pytest.raises(UserError, match="position = 8 leaves no inputs"):
         spec.stages["interchange"].check(spec)
+
+
+def test_documents_in_which_what_is_held_still_grows_are_refused_before_training():
+    for stage, length in (("interchange", 8), ("align", 16)):
+        spec = spec_of({stage: {}}, Parity(length=length), "mamba", options={"d_conv": 8})
+        with pytest.raises(UserError, match=r"blocks.0.mixer.state holds .* make documents longer"):
+            spec.stages[stage].check(spec)
+        usual = spec_of({stage: {}}, Parity(length=length), "mamba")
+        usual.stages[stage].check(usual)
+
+
+def test_no_state_is_written_where_a_short_convolution_has_too_few_inputs():
+    states = torch.tensor([[0, 0, 0, 0, 0, 0], [0, 1, 1, 0, 0, 0]]).repeat(20, 1)
+    with pytest.raises(UserError, match="no two states are met 8 times around input 2"):
+        other_place(states, 2, 2)

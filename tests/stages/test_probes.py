@@ -263,3 +263,9 @@ def test_an_accuracy_has_its_interval_and_a_table_from_before_has_none():
     del said["accuracy_low"], said["accuracy_high"]
     before = Probes.from_bytes(json.dumps(said).encode())
     assert {row["accuracy_low"] for row in before.rows()} == {None}
+
+
+def test_no_document_has_more_positions_than_it_has():
+    batches = [draw_vectors(Parity(length=8), 60, each, None, ["answer"], 0) for each in (9, 100)]
+    assert batches[1].positions.shape == (60, 9)
+    assert torch.equal(batches[0].labels["answer"], batches[1].labels["answer"])

@@ -117,3 +117,9 @@ def test_a_position_without_inputs_behind_it_is_refused():
     spec = spec_of({"recover": {"position": 8}})
     with pytest.raises(UserError, match="leaves no inputs behind it"):
         spec.stages["recover"].check(spec)
+
+
+def test_too_few_documents_are_refused_before_training():
+    spec = spec_of({"recover": {"pairs": 1}})
+    with pytest.raises(UserError, match=r"in 1 of 1 documents, and two is the least; .* or more pairs"):
+        spec.stages["recover"].draw(spec)

@@ -110,6 +110,8 @@ def reproduce(
             raise UserError(f"{STATES} has no proofs of routes; leave --unproven out")
         from mixerscope.cli.reproduce_states import reproduce_states
 
+        if preset != "clean":
+            raise UserError(f"{STATES} has one preset, which is clean; leave --preset out, got {preset!r}")
         asked, own = _asked(toy, widths, seeds, only, set_), out or Path("runs") / (f"{STATES}-toy" if toy else STATES)
         return reproduce_states(asked, replace(call, out=own), kept, collect, missing, write_sweep, _command())
     choice = _choice(preset, toy, widths, seeds, only, set_)

@@ -51,7 +51,10 @@ def change_inputs(task: StateTask, n: int, at: int, rng: torch.Generator) -> Cha
     chosen = chance.argmax(1)
     kept = usable.any(1).nonzero().flatten()[:n]
     if len(kept) < 2:
-        raise UserError(f"no input {at} of these documents can be another one; take another position")
+        raise UserError(
+            f"input {at} can be another one in {len(kept)} of {n} documents, and two is the least; take another"
+            " position, or more pairs"
+        )
     tokens = batch.tokens[kept].clone()
     tokens[:, at] = FIRST_SYMBOL + chosen[kept]
     return Changed(batch[kept], tokens, answers[kept, chosen[kept]], differs[kept, chosen[kept]])

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from mixerscope.errors import UserError
 from mixerscope.interventions.members import Members
-from mixerscope.interventions.states import STATE, has_step_form, is_state, run_changing_states, state_after
+from mixerscope.interventions.states import STATE, has_step_form, is_state, mixer_of, run_changing_states, state_after
 from mixerscope.interventions.tagging import chunks
 from mixerscope.mixers import Mixer
 from mixerscope.model import Model, layers_of
@@ -28,6 +29,24 @@ def _is_held(mixer: Mixer) -> bool:
     return has_step_form(mixer) and mixer.state_size(64) == mixer.state_size(128)
 
 
+def carried_states(model: nn.Module) -> list[str]:
+    """Those of them that are more than the latest inputs side by side, whose size doubles with the second one."""
+    mixers = {site: mixer_of(model, site) for site in held_states(model)}
+    return [site for site, mixer in mixers.items() if mixer.state_size(2) < 2 * mixer.state_size(1)]
+
+
+def demand_settled(model: nn.Module, first: int, last: int) -> None:
+    """Refuses to put what is held at one input in place of what is held at another one where that is of another size:
+    short convolutions hold their latest inputs, and of the first ones there are fewer."""
+    for site in carried_states(model):
+        sizes = [mixer_of(model, site).state_size(at + 1) for at in (first, last)]
+        if sizes[0] < sizes[1]:
+            raise UserError(
+                f"{site} holds {sizes[0]:,} numbers after input {first}, and {sizes[1]:,} later, which cannot take"
+                " their place; make documents longer"
+            )
+
+
 def written_boundaries(model: Model) -> list[str]:
     """Boundaries behind the first block: at the one before it there is nothing but the token."""
     return list(model.boundaries()[1:])
@@ -35,7 +54,7 @@ def written_boundaries(model: Model) -> list[str]:
 
 def read_column(model: Model, tokens: Tensor, position: int) -> dict[str, Tensor]:
     """Site to [n, d]: the stream at a position, and the states after it."""
-    states = held_states(model)
+    states = carried_states(model)
     inputs = {site: site.replace(STATE, "mixer_in") for site in states}
     with record(model, [*written_boundaries(model), *inputs.values()]) as seen:
         model(tokens)

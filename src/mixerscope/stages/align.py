@@ -16,7 +16,14 @@ from mixerscope.interventions.batching import device_of
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.states import is_state
 from mixerscope.interventions.tagging import demand_states
-from mixerscope.interventions.transplant import Column, answers_after, columns, held_states, written_boundaries
+from mixerscope.interventions.transplant import (
+    Column,
+    answers_after,
+    carried_states,
+    columns,
+    demand_settled,
+    written_boundaries,
+)
 from mixerscope.model import Model, build_model
 from mixerscope.probing.erasure import leace, same_subspace
 from mixerscope.probing.ridge import Parts, fit_probes, moments, parts_by_document
@@ -28,7 +35,9 @@ from mixerscope.stages.state_pairs import (
     StatePairs,
     demand_middle,
     draw_pairs,
+    earliest,
     early_and_late,
+    equally_long,
     following,
     middle,
     other_place,
@@ -78,11 +87,22 @@ class AlignStates(Stage):
         label_names(task, (self.label,))
         if max(self.ranks, default=0) > MOST_AXES:
             raise UserError(f"ranks: {max(self.ranks)} is more than the {MOST_AXES} axes that there are at most")
-        self.chosen(build_model(spec.model, spec.task.vocab_size, 0))
+        model = build_model(spec.model, spec.task.vocab_size, 0)
+        self.chosen(model)
+        demand_settled(model, earliest(task, self.position), task.length)
+
+    def draw(self, spec: RunSpec) -> "_Known":
+        """Pairs are drawn when models are there: that takes longer, and fails nowhere else."""
+        task = equally_long(demand_states(spec.task))
+        at = middle(task, self.position)
+        known = task.sample(self.documents, stream(spec.data_seed, "align axes"), "test")
+        states = task.states(known)["state"]
+        _, usable = other_place(states, at, task.automaton.num_states)
+        return _Known(at, known, states[:, at], usable)
 
     def chosen(self, model: Model) -> dict[str, list[str]]:
         """The places where parts are exchanged, and the sites of each."""
-        boundaries, states = written_boundaries(model), held_states(model)
+        boundaries, states = written_boundaries(model), carried_states(model)
         known = {site: [site] for site in [*boundaries, *states]} | {BOTH: [*boundaries, *states]}
         for place in self.places:
             if place not in known:
@@ -96,15 +116,14 @@ class AlignStates(Stage):
 
     def run(self, trained: Trained) -> list[Result]:
         spec, members = trained.first, Members(trained.models)
-        task = demand_states(spec.task).at_length(spec.task.length).changed(only_last=False)
-        drawn = _Drawn.of(self, task, spec.data_seed, members)
+        drawn = _Drawn.of(self, spec, members)
         finite = torch.stack([x.isfinite().flatten(1).all(1) for x in drawn.known.values()]).all(0)
         documents = f"{drawn.learn.base.sha256()} {drawn.judge.base.sha256()} {drawn.judge.source.sha256()}"
         found: list[Result] = [Impossible("some activation is not finite", documents=documents)] * len(trained)
         kept = finite.nonzero().flatten().tolist()
         if len(kept) < len(trained):
             members = members.only(kept)
-            drawn = _Drawn.of(self, task, spec.data_seed, members) if kept else drawn
+            drawn = _Drawn.of(self, spec, members) if kept else drawn
         for number, own in zip(
             kept, self._aligned(members, drawn, spec.data_seed, trained) if kept else (), strict=True
         ):
@@ -171,6 +190,19 @@ class AlignStates(Stage):
 
 
 @dataclass(frozen=True)
+class _Known:
+    """Documents from which axes are taken."""
+
+    at: int
+    """The input in the middle."""
+    batch: Batch
+    states: Tensor
+    """[n] after it."""
+    usable: Tensor
+    """[s] states that are frequent there."""
+
+
+@dataclass(frozen=True)
 class _Drawn:
     """Documents, and what models hold in them after the input in the middle."""
 
@@ -193,20 +225,19 @@ class _Drawn:
         return list(zip(self.late.moved(members, span, map_), self.late.earlier(members, span, map_), strict=True))
 
     @staticmethod
-    def of(stage: AlignStates, task: StateTask, seed: int, members: Members) -> "_Drawn":
-        at, device = middle(task, stage.position), device_of(members.first)
-        known = task.sample(stage.documents, stream(seed, "align axes"), "test")
-        states = task.states(known)["state"]
-        _, usable = other_place(states, at, task.automaton.num_states)
+    def of(stage: AlignStates, spec: RunSpec, members: Members) -> "_Drawn":
+        task, seed, device = equally_long(demand_states(spec.task)), spec.data_seed, device_of(members.first)
+        found = stage.draw(spec)
+        at, known = found.at, found.batch
         parts = parts_by_document(known.tokens, 1, stream(seed, "align parts"))
-        learn = draw_pairs(task, stage.learned_on, at, usable, stream(seed, "align learn"), "dev")
-        judge = draw_pairs(task, stage.pairs, at, usable, stream(seed, "align judge"), "test")
+        learn = draw_pairs(task, stage.learned_on, at, found.usable, stream(seed, "align learn"), "dev")
+        judge = draw_pairs(task, stage.pairs, at, found.usable, stream(seed, "align judge"), "test")
 
         def held(batch: Batch) -> Column:
             # Copies that gradients may be taken through, which what is made in inference mode may not.
             return {site: x.clone() for site, x in columns(members, batch, at).items()}
 
-        label = label_of_states(task, stage.label)[states[:, at]].to(device)
+        label = label_of_states(task, stage.label)[found.states].to(device)
         learned = learn, held(learn.base), held(learn.source)
         judged = judge, held(judge.base), held(judge.source)
         late = _Late.of(task, known, stage.pairs, stream(seed, "align late"), members)

@@ -144,6 +144,10 @@ class Stage(Spec):
     def check(self, spec: RunSpec) -> None:
         """Refuses what could only fail after training."""
 
+    def draw(self, spec: RunSpec) -> Any:
+        """The documents that it looks at, or `UserError` where they cannot be had, which is asked before training."""
+        return None
+
     def run(self, trained: Trained) -> list[Result]:
         """What is found, member by member."""
         raise NotImplementedError(f"{type(self).__name__} has no `run`")

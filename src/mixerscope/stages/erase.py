@@ -10,7 +10,7 @@ from torch import Tensor
 from mixerscope.artifacts import Artifact, Erased, ErasedOnce, Erasures, Refitted
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.tagging import demand_states, site_vectors
-from mixerscope.interventions.transplant import held_states
+from mixerscope.interventions.transplant import carried_states
 from mixerscope.model import Model, layers_of
 from mixerscope.probing.erasure import Eraser, chance_of, projection
 from mixerscope.probing.ridge import axes_of
@@ -78,17 +78,21 @@ class EraseStates(Stage):
         demand_first(demand_states(spec.task), self.first)
         demand_places(spec, max(self.times), "stages.erase.times")
 
+    def draw(self, spec: RunSpec) -> Vectors:
+        task, names = demand_states(spec.task), [*{ANSWER, self.label}]
+        return draw_vectors(task, self.documents, self.each, self.first, names, spec.data_seed)
+
     def run(self, trained: Trained) -> list[Result]:
         spec, models = trained.first, trained.models
-        task, members, names = demand_states(spec.task), Members(models), [*{ANSWER, self.label}]
-        drawn = draw_vectors(task, self.documents, self.each, self.first, names, spec.data_seed)
+        task, members, drawn = demand_states(spec.task), Members(models), self.draw(spec)
+        names = list(drawn.labels)
         sizes = [task.at_length(times * task.length).changed(only_last=False) for times in self.times]
         seen = [
             longer.sample(self.damaged_documents, stream(spec.data_seed, "erase", str(times)), "test")
             for times, longer in zip(self.times, sizes, strict=True)
         ]
         counting = Counting(members, seen)
-        boundaries, inside = models[0].boundaries(), held_states(models[0])
+        boundaries, inside = models[0].boundaries(), carried_states(models[0])
         total = len(boundaries) + len(inside) + len(sizes) + 1
         irrelevant = irrelevant_label(drawn, self.label, spec.data_seed)
         erased: list[list[Erased]] = [[] for _ in models]

@@ -15,11 +15,13 @@ from mixerscope.interventions.tagging import demand_states
 from mixerscope.interventions.transplant import (
     Means,
     answers_after,
+    carried_states,
     columns,
-    held_states,
+    demand_settled,
     nearest_held,
     written_boundaries,
 )
+from mixerscope.model import build_model
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Result, Stage, Trained
@@ -29,7 +31,9 @@ from mixerscope.stages.state_pairs import (
     StatePairs,
     demand_middle,
     draw_pairs,
+    earliest,
     early_and_late,
+    equally_long,
     following,
     middle,
     other_place,
@@ -57,21 +61,28 @@ class InterchangeStates(Stage):
     """Whether every boundary and every recurrent state is written alone too."""
 
     def check(self, spec: RunSpec) -> None:
-        demand_middle(demand_states(spec.task), self.position)
+        task = demand_states(spec.task)
+        demand_middle(task, self.position)
+        demand_settled(build_model(spec.model, task.vocab_size, 0), earliest(task, self.position), task.length)
+
+    def draw(self, spec: RunSpec) -> tuple[Batch, int, Tensor]:
+        """Those from which means are taken, at which other position too, and the states that are frequent at both.
+        Pairs are drawn when models are there: that takes longer, and fails nowhere else."""
+        task = equally_long(demand_states(spec.task))
+        at = middle(task, self.position)
+        known = task.sample(self.documents, stream(spec.data_seed, "interchange means"), "test")
+        return known, *other_place(task.states(known)["state"], at, task.automaton.num_states)
 
     def run(self, trained: Trained) -> list[Result]:
         spec, members = trained.first, Members(trained.models)
-        task = demand_states(spec.task).at_length(spec.task.length).changed(only_last=False)
+        task, (known, other, usable) = equally_long(demand_states(spec.task)), self.draw(spec)
         at = middle(task, self.position)
-        known = task.sample(self.documents, stream(spec.data_seed, "interchange means"), "test")
-        states = task.states(known)["state"]
-        count = task.automaton.num_states
-        other, usable = other_place(states, at, count)
+        pairs = draw_pairs(task, self.pairs, at, usable, stream(spec.data_seed, "interchange pairs"))
+        states, count = task.states(known)["state"], task.automaton.num_states
         means = {
             how: Means.over(columns(members, known, place), states[:, place].to(device_of(members.first)), count)
             for how, place in (("shift", at), ("moved", other))
         }
-        pairs = draw_pairs(task, self.pairs, at, usable, stream(spec.data_seed, "interchange pairs"))
         clean = answers_after(members, pairs.base, at)
         asked = (pairs.base.targets != UNSCORED) & (torch.arange(pairs.base.tokens.shape[1]) >= at)
         right = ((clean == pairs.base.targets) & asked).sum((1, 2)).double() / asked.sum()
@@ -95,7 +106,7 @@ class InterchangeStates(Stage):
     ) -> Iterator[tuple[str, str, dict[str, Tensor]]]:
         """Every place and way of writing, with what is written where."""
         model = members.first
-        boundaries, states = written_boundaries(model), held_states(model)  # type: ignore[arg-type]
+        boundaries, states = written_boundaries(model), carried_states(model)  # type: ignore[arg-type]
         places = {STREAM: boundaries, **({STATES: states, BOTH: [*boundaries, *states]} if states else {})}
         if len(boundaries) > 1:
             places[INNER] = boundaries[:-1]
@@ -113,7 +124,7 @@ class InterchangeStates(Stage):
         Where it is met again, behaviour at any length is that at this one."""
         nothing = [None] * len(members)
         found = early_and_late(task, known, self.pairs, stream(seed, "interchange late"))
-        if found is None or not held_states(members.first):
+        if found is None or not carried_states(members.first):
             return nothing
         early, late, drawn = found
         # By what is held alone: the stream has the answer in it, by which any two of one state would be near.

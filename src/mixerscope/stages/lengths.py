@@ -38,6 +38,10 @@ class EvaluateLengths(Stage):
     def check(self, spec: RunSpec) -> None:
         demand_places(spec, max(self.times), "stages.lengths.times")
 
+    def draw(self, spec: RunSpec) -> Batch:
+        """The shortest: there are always enough longer ones."""
+        return self.batch(spec, self.times[0])
+
     def batch(self, spec: RunSpec, times: int) -> Batch:
         """The documents of one length, the same for all members of a cohort."""
         task = demand_states(spec.task).at_length(times * spec.task.length)

@@ -68,14 +68,16 @@ class ProbeStates(Stage):
                 raise UnknownName("site to probe", site, known)
         return list(self.sites) or known
 
+    def draw(self, spec: RunSpec) -> Vectors:
+        task = demand_states(spec.task)
+        return draw_vectors(task, self.documents, self.each, self.first, label_names(task, self.labels), spec.data_seed)
+
     def run(self, trained: Trained) -> list[Result]:
         spec, models = trained.first, trained.models
-        task = demand_states(spec.task)
-        names = label_names(task, self.labels)
-        drawn = draw_vectors(task, self.documents, self.each, self.first, names, spec.data_seed)
+        drawn = self.draw(spec)
         sites, members = self.chosen(models[0]), Members(models)
         untrained = Members(trained.fresh())
-        rows = [_Rows(names, drawn) for _ in models]
+        rows = [_Rows(list(drawn.labels), drawn) for _ in models]
         read_as = _read_as(drawn, spec.data_seed)
         looking = _Looking(drawn, read_as, device_of(models[0]), rows)
         boundaries, groups = models[0].boundaries(), _groups(sites, models, drawn)

@@ -12,7 +12,7 @@ from mixerscope.artifacts import Artifact, Estimate
 from mixerscope.artifacts.recoveries import Recovered, Recoveries, WithoutTaps
 from mixerscope.errors import UserError
 from mixerscope.interventions.members import Members
-from mixerscope.interventions.recovery import Place, change_inputs, convolved_blocks, differences, without_taps
+from mixerscope.interventions.recovery import Changed, Place, change_inputs, convolved_blocks, differences, without_taps
 from mixerscope.interventions.tagging import demand_states, run_on
 from mixerscope.model import Model
 from mixerscope.randomness import stream
@@ -20,6 +20,7 @@ from mixerscope.sites import named_sites
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Impossible, Result, Stage, Trained
 from mixerscope.stages.counting import DIGITS, Counting
+from mixerscope.stages.state_pairs import equally_long, middle
 from mixerscope.tasks import Batch
 from mixerscope.training.objective import answer_correct
 
@@ -46,13 +47,18 @@ class RecoverAnswers(Stage):
         if self.position is not None and self.position >= task.length:
             raise UserError(f"position = {self.position} leaves no inputs behind it in documents of {task.length}")
 
+    def draw(self, spec: RunSpec) -> Changed | None:
+        """None where no input of the task can be another one."""
+        task = equally_long(demand_states(spec.task))
+        if not task.counterfactuals:
+            return None
+        return change_inputs(task, self.pairs, middle(task, self.position), stream(spec.data_seed, "recover"))
+
     def run(self, trained: Trained) -> list[Result]:
         spec, members = trained.first, Members(trained.models)
-        task = demand_states(spec.task).at_length(spec.task.length).changed(only_last=False)
-        at = task.length // 2 if self.position is None else self.position
-        if not task.counterfactuals:
+        pairs, at = self.draw(spec), middle(demand_states(spec.task), self.position)
+        if pairs is None:
             return [Impossible("no answer of this task would be another one after another input")] * len(trained)
-        pairs = change_inputs(task, self.pairs, at, stream(spec.data_seed, "recover"))
         model, length = trained.models[0], pairs.clean.tokens.shape[1]
         places: list[Place] = [(site, t) for site in model.boundaries() for t in range(at, length)]
         behind = [name for name in named_sites(model) if name.endswith(CONVOLVED)]

@@ -13,6 +13,8 @@ from mixerscope.tasks.base import Split
 
 BOTH = "both"
 """The place that is the stream and all recurrent states at once."""
+FIRST = 2
+"""The first input behind which a state is ever written."""
 LEAST_OFTEN = 8
 """Documents in a state before its mean is taken."""
 SPARE = 8
@@ -21,15 +23,29 @@ ROUNDS = 50
 """How often partners are drawn again for documents that found none."""
 
 
+def equally_long(task: StateTask) -> StateTask:
+    """The task with all documents of the length of the longest, and asked everywhere."""
+    return task.at_length(task.length).changed(only_last=False)
+
+
 def middle(task: StateTask, position: int | None) -> int:
     """After which input states are written."""
     return task.length // 2 if position is None else position
 
 
+def earliest(task: StateTask, position: int | None) -> int:
+    """The first input behind which what is held is put in place of what is held elsewhere."""
+    return min(max(FIRST, middle(task, position) - 2), _early(task))
+
+
+def _early(task: StateTask) -> int:
+    return max(FIRST, task.length // 4)
+
+
 def demand_middle(task: StateTask, position: int | None) -> None:
     """Refuses a position that has no inputs before or behind it."""
     at = middle(task, position)
-    if not 2 <= at < task.length:
+    if not FIRST <= at < task.length:
         raise UserError(f"position = {at} leaves no inputs before or behind it in documents of {task.length}")
 
 
@@ -40,7 +56,7 @@ def other_place(states: Tensor, at: int, count: int) -> tuple[int, Tensor]:
     frequent = often >= LEAST_OFTEN
     distance = max(1, (states.shape[1] - 1) // 4)
     for other in (at + (distance | 1), at + 1, at - 1, at + 2, at - 2):
-        if 0 < other < states.shape[1] and int((frequent[at] & frequent[other]).sum()) > 1:
+        if FIRST <= other < states.shape[1] and int((frequent[at] & frequent[other]).sum()) > 1:
             return other, frequent[at] & frequent[other]
     raise UserError(f"no two states are met {LEAST_OFTEN} times around input {at}; take more documents")
 
@@ -128,7 +144,7 @@ def _share(follows: Tensor, differs: Tensor) -> Estimate | None:
 def early_and_late(task: StateTask, known: Batch, n: int, rng: torch.Generator) -> tuple[int, int, Batch] | None:
     """A position early in documents, one late in them, and documents whose state there is one that the `known` ones
     are in early; None where documents are too short, or no two are found."""
-    early = max(2, task.length // 4)
+    early = _early(task)
     late = task.length - early
     late -= (late - early) % 2  # stacks are met at even distances only
     if late <= early:

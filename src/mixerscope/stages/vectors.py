@@ -12,6 +12,7 @@ from mixerscope.probing.ridge import Parts, balanced_share, both_parts_by_docume
 from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.tasks import UNSCORED, Batch, StateTask
+from mixerscope.tasks.state_tracking import MOST_INPUTS
 from mixerscope.training.objective import answer_correct
 
 ANSWER = "answer"
@@ -79,7 +80,13 @@ def demand_first(task: StateTask, first: int | None) -> None:
 
 def demand_places(spec: RunSpec, times: int, setting: str) -> None:
     """Refuses documents that have more positions than a model can learn, before it is trained."""
-    longest = demand_states(spec.task).at_length(times * spec.task.length).max_length
+    task = demand_states(spec.task)
+    if times * task.length > MOST_INPUTS:
+        raise UserError(
+            f"documents {times} times as long have {times * task.length:,} inputs, of {MOST_INPUTS:,} at most; make"
+            f" {setting} smaller"
+        )
+    longest = task.at_length(times * task.length).max_length
     if spec.model.positions == "learned" and longest > spec.model.max_length:
         raise UserError(
             f"documents {times} times as long have {longest} tokens, and the model learns positions for"
@@ -108,6 +115,7 @@ def draw_vectors_at(task: StateTask, documents: int, at: int, names: list[str], 
 
 def _draw(task: StateTask, documents: int, each: int, within: slice, names: list[str], rng: torch.Generator) -> Vectors:
     task = task.at_length(task.length).changed(only_last=False)
+    each = min(each, task.max_length)
     batch = task.sample(documents, rng, "test")
     asked = torch.zeros_like(batch.targets, dtype=torch.bool)
     asked[:, within] = batch.targets[:, within] != UNSCORED

@@ -28,6 +28,8 @@ from mixerscope.tasks.base import (
 )
 from mixerscope.tasks.split import in_split, token_hashes
 
+MOST_INPUTS = 4096
+"""Of the longest documents."""
 LONGER = (2, 4, 8)
 """How many times as long the documents of the variants are."""
 
@@ -47,7 +49,7 @@ class StateTask(Task):
     windows: ClassVar[tuple[int, ...]] = (1, 4, 8)
     usual_stages = ("lengths", "probes", "erase", "interchange", "align", "recover", "track", "patterns")
 
-    length: int = Field(default=16, ge=4, le=4096)
+    length: int = Field(default=16, ge=4, le=MOST_INPUTS)
     """Inputs of the longest documents; BOS stands before them."""
     min_length: int | None = Field(default=None, ge=2)
     """Inputs of the shortest documents, lengths uniform in between; left out, all documents are equally long."""

@@ -23,6 +23,7 @@ from mixerscope.stages.probes import ProbeStates
 from mixerscope.stages.recover import RecoverAnswers
 from mixerscope.stages.track import TrackStates
 from mixerscope.tasks import UNSCORED, StateTask
+from mixerscope.tasks.state_tracking import MOST_INPUTS
 from mixerscope.training.objective import answer_correct
 
 GATE = 0.95
@@ -48,8 +49,10 @@ class Settings:
     """That probes are fitted on; erasure takes three fifths of them."""
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch_size < 1 or self.documents < 100 or self.lr <= 0:
+        if self.steps < 1 or self.batch_size < 1 or self.documents < 100 or not 0 < self.lr < math.inf:
             raise UserError(f"steps, batch size and rate are above 0, and documents at least 100, got {asdict(self)}")
+        if not 0 <= self.seed < 2**63:
+            raise UserError(f"a seed is 0 or more, and below 2^63, got {self.seed}")
 
     def stages(self) -> dict[str, Stage]:
         """Those that need nothing of a model but its boundaries."""
@@ -126,6 +129,11 @@ def _rate(done: float, warmup: float) -> float:
 
 def _demand_room(model: Adapted, task: StateTask) -> None:
     """Refuses before training what would be refused behind it."""
+    if max(TIMES) * task.length > MOST_INPUTS:
+        raise UserError(
+            f"documents {max(TIMES)} times as long as {task.length} have more than {MOST_INPUTS:,} inputs; make the"
+            " task's length smaller"
+        )
     longest = task.at_length(max(TIMES) * task.length).max_length
     if model.longest is not None and longest > model.longest:
         raise UserError(
@@ -146,9 +154,11 @@ def tuned(
     task = demand_states(task)
     model = make().to(machine.device)
     _demand_room(model, task)
+    spec = _Spec(task, settings.seed)
+    for stage in settings.stages().values():
+        stage.draw(spec)  # type: ignore[arg-type]
     with construction(settings.seed):  # of dropout, where a model has any
         accuracy, losses = tune(model, task, settings, tell)
-    spec = _Spec(task, settings.seed)
     found: dict[str, tuple[Artifact, ...]] = {}
     reasons: dict[str, str] = {}
     for name, stage in settings.stages().items():
