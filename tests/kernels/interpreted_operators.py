@@ -75,7 +75,8 @@ def test_diagonal_kernel(rng, models, heads, modes, length):
 
 
 @pytest.mark.parametrize(
-    "shape", [(2, 3, 7, 5, 1), (1, 2, 35, 40, 1), (1, 2, 9, 3, 4), (2, 1, 1, 3, 2), (1, 1, 130, 17, 1)]
+    "shape",
+    [(2, 3, 7, 5, 1), (1, 2, 35, 40, 1), (1, 2, 9, 3, 4), (2, 1, 1, 3, 2), (1, 1, 130, 17, 1), (2, 3, 6, 20, 9)],
 )
 def test_direct_conv(rng, shape):
     models, _, length, channels, _ = shape
