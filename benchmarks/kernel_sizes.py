@@ -23,6 +23,7 @@ from benchmarks.kernels import microseconds
 from benchmarks.training_specs import published_spec
 from mixerscope.kernels import (
     delta_rule,
+    diagonal_ssm,
     direct_conv,
     direct_correlation,
     head,
@@ -135,6 +136,18 @@ def correlation(models: int, width: int) -> Calls:
     }
 
 
+def diagonal(models: int, width: int) -> Calls:
+    """Of H3: 512 modes a head of two channels."""
+    a_log, frequency = numbers(models, width // 2, 512) / 10, numbers(models, width // 2, 512)
+    pairs, steps = numbers(models, width // 2, 512, 2), numbers(models, width // 2).sigmoid() / 10
+    inputs = (a_log, frequency, pairs, pairs, steps)
+    grad = numbers(models, width // 2, LENGTH)
+    return {
+        "forward": lambda: diagonal_ssm.forward(*inputs, LENGTH),
+        "backward": lambda: diagonal_ssm.backward(grad, *inputs),
+    }
+
+
 def scan(models: int, width: int) -> Calls:
     u, dt, grad = (numbers(models, DOCUMENTS, LENGTH, 2 * width) for _ in range(3))
     b, c = (numbers(models, DOCUMENTS, LENGTH, 16) for _ in "bc")
@@ -163,6 +176,7 @@ KINDS: dict[str, tuple[Callable[[int, int], Calls], tuple[ModuleType, ...]]] = {
     "head": (the_head, (head, sums)),
     "convolutions": (convolutions, (direct_conv,)),
     "correlation": (correlation, (direct_correlation,)),
+    "diagonal": (diagonal, (diagonal_ssm,)),
     "scan": (scan, (selective_scan, sums)),
     "delta": (delta, (delta_rule,)),
 }
