@@ -2,12 +2,17 @@
 
 `python -m benchmarks.kernel_sizes mlp --set BACKWARD_ROWS=16,32,64 BACKWARD_WARPS=4,8` tries all six combinations. What
 can be set are the numbers at the top of a kernel's file. Sizes that need more than a processor has are reported so.
+Each row is written as soon as it is measured, and with `--out FILE` also added to a file. With `PYTHONPATH` at `src` of
+another commit these are the kernels of that one; `--label` says so in its rows. Without a GPU, under Triton's
+interpreter, it only shows that everything runs.
 """
 
 import argparse
 import itertools
 import json
+import time
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +23,7 @@ from benchmarks.kernels import microseconds
 from benchmarks.training_specs import published_spec
 from mixerscope.kernels import (
     delta_rule,
+    diagonal_ssm,
     direct_conv,
     direct_correlation,
     head,
@@ -32,6 +38,7 @@ from mixerscope.machine import matmuls
 from mixerscope.model import build_model
 from mixerscope.training.head import plain_head_loss, plain_head_loss_backward
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DOCUMENTS, LENGTH = 32, 35
 EPSILON = 1e-5
 
@@ -39,7 +46,7 @@ Calls = dict[str, Callable[[], object]]
 
 
 def numbers(*shape: int) -> Tensor:
-    return torch.randn(*shape, device="cuda")
+    return torch.randn(*shape, device=DEVICE)
 
 
 def mlp(models: int, width: int) -> Calls:
@@ -69,18 +76,18 @@ def attention(models: int, width: int) -> Calls:
 def an_update(models: int, width: int) -> Calls:
     """Of all parameters of attention and of H3, and the rows of a batch out of the table and into its gradient."""
     calls: Calls = {}
-    rates, decays, factors = (torch.full((size,), 1e-3, device="cuda") for size in (models, models, 3))
+    rates, decays, factors = (torch.full((size,), 1e-3, device=DEVICE) for size in (models, models, 3))
     for name in ("attention", "h3"):
         spec = published_spec(name, width, "tf32", "recall")
         shapes = [p.shape for p in build_model(spec.model, spec.task.vocab_size, 0).parameters()]
         grads = [numbers(models, *shape) for shape in shapes]
         columns = sum(shape.numel() for shape in shapes)
-        w, m, v = (torch.zeros(models, columns + -columns % 4, device="cuda") for _ in range(3))
+        w, m, v = (torch.zeros(models, columns + -columns % 4, device=DEVICE) for _ in range(3))
         calls[name] = lambda w=w, m=m, v=v, grads=grads: update.adamw(
             w, m, v, rates, decays, factors, 0.9, 0.999, 1e-8, *grads
         )
     table = numbers(models, 8196, width)
-    tokens = torch.randint(8196, (DOCUMENTS, LENGTH), device="cuda")
+    tokens = torch.randint(8196, (DOCUMENTS, LENGTH), device=DEVICE)
     tokens[:, 0], tokens[:, -2] = 1, 2  # every document begins and is divided by the same
     order = tokens.flatten().argsort(stable=True).to(torch.int32)
     rows = numbers(models, DOCUMENTS * LENGTH, width)
@@ -91,7 +98,7 @@ def an_update(models: int, width: int) -> Calls:
 
 def the_head(models: int, width: int) -> Calls:
     x, table = numbers(models, DOCUMENTS, width), numbers(models, 8196, width)
-    targets = torch.randint(8196, (models, DOCUMENTS), device="cuda")
+    targets = torch.randint(8196, (models, DOCUMENTS), device=DEVICE)
     grad, total = numbers(models), head.forward(x, table, targets, -100, False)[1]
     calls: Calls = {
         "forward": lambda: head.forward(x, table, targets, -100, False),
@@ -129,6 +136,18 @@ def correlation(models: int, width: int) -> Calls:
     }
 
 
+def diagonal(models: int, width: int) -> Calls:
+    """Of H3: 512 modes a head of two channels."""
+    a_log, frequency = numbers(models, width // 2, 512) / 10, numbers(models, width // 2, 512)
+    pairs, steps = numbers(models, width // 2, 512, 2), numbers(models, width // 2).sigmoid() / 10
+    inputs = (a_log, frequency, pairs, pairs, steps)
+    grad = numbers(models, width // 2, LENGTH)
+    return {
+        "forward": lambda: diagonal_ssm.forward(*inputs, LENGTH),
+        "backward": lambda: diagonal_ssm.backward(grad, *inputs),
+    }
+
+
 def scan(models: int, width: int) -> Calls:
     u, dt, grad = (numbers(models, DOCUMENTS, LENGTH, 2 * width) for _ in range(3))
     b, c = (numbers(models, DOCUMENTS, LENGTH, 16) for _ in "bc")
@@ -157,6 +176,7 @@ KINDS: dict[str, tuple[Callable[[int, int], Calls], tuple[ModuleType, ...]]] = {
     "head": (the_head, (head, sums)),
     "convolutions": (convolutions, (direct_conv,)),
     "correlation": (correlation, (direct_correlation,)),
+    "diagonal": (diagonal, (diagonal_ssm,)),
     "scan": (scan, (selective_scan, sums)),
     "delta": (delta, (delta_rule,)),
 }
@@ -178,9 +198,15 @@ def use(modules: tuple[ModuleType, ...], sizes: dict[str, int]) -> None:
 
 def timed(call: Callable[[], object]) -> float | str:
     try:
-        return round(microseconds(call), 2)
+        return round(microseconds(call) if DEVICE == "cuda" else interpreted(call), 2)
     except Exception as error:  # noqa: BLE001 - whatever a compiler may raise, the other sizes are worth knowing
         return f"{type(error).__name__}: {error}".splitlines()[0][:80]
+
+
+def interpreted(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return (time.perf_counter() - started) * 1e6
 
 
 def main() -> None:
@@ -188,15 +214,29 @@ def main() -> None:
     parser.add_argument("kinds", nargs="+", choices=(*KINDS, "all"))
     parser.add_argument("--set", dest="settings", nargs="+", default=[], metavar="NAME=1,2,3")
     parser.add_argument("--models", type=int, default=7)
-    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--width", type=int, nargs="+", default=[64])
+    parser.add_argument("--calls", nargs="+", metavar="PART", help="only calls in whose name one of these stands")
+    parser.add_argument("--label", default="", help="of the rows: which commit's kernels these are, say")
+    parser.add_argument("--out", type=Path, help="a file that rows are added to, one a line")
     asked = parser.parse_args()
     torch.set_float32_matmul_precision("high")
-    for kind in KINDS if "all" in asked.kinds else asked.kinds:
+    kinds: list[str] = list(KINDS) if "all" in asked.kinds else asked.kinds
+    widths: list[int] = asked.width
+    for kind, width, sizes in (
+        (kind, width, sizes) for kind in kinds for width in widths for sizes in combinations(asked.settings)
+    ):
         make, modules = KINDS[kind]
-        for sizes in combinations(asked.settings):
-            use(modules, sizes)
-            found: dict[str, Any] = {name: timed(call) for name, call in make(asked.models, asked.width).items()}
-            print(json.dumps({"kind": kind, **sizes, "us": found}), flush=True)
+        use(modules, sizes)
+        for name, call in make(asked.models, width).items():
+            if asked.calls and not any(part in name for part in asked.calls):
+                continue
+            row: dict[str, Any] = {"label": asked.label} if asked.label else {}
+            row |= {"kind": kind, "models": asked.models, "width": width, **sizes, "call": name, "us": timed(call)}
+            line = json.dumps(row)
+            print(line, flush=True)
+            if asked.out:
+                with asked.out.open("a") as file:
+                    file.write(line + "\n")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import torch
 from mixerscope.kernels import head as fast
 from mixerscope.tasks import UNSCORED
 from mixerscope.training import head as plain
+from tests.kernels.tensor_cores import tensor_cores as tensor_cores
 
 
 def error(found, expected):
@@ -53,6 +54,18 @@ def compare(grad, x, table, targets, *, sums, gradients, exact=True):
 )
 def test_kernels_agree_with_the_plain_body(models, rows, vocabulary, width):
     compare(*inputs(models, rows, vocabulary, width), sums=1e-6, gradients=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("width", "exact", "products", "off"),
+    [(64, True, "TF32", 2e-6), (32, True, "IEEE", 2e-6), (64, False, "TF32", 1e-2)],
+)
+def test_exact_products_are_so_on_tensor_cores_too(tensor_cores, width, exact, products, off):
+    compare(*inputs(1, 20, 70, width), sums=off / 2, gradients=off, exact=exact)
+    assert set(tensor_cores) == {products}
+    if not exact:
+        with pytest.raises(AssertionError):
+            compare(*inputs(1, 20, 70, width), sums=1e-5, gradients=1e-5, exact=exact)
 
 
 @pytest.mark.parametrize("rows", [20, 40])

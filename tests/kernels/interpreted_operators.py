@@ -15,6 +15,7 @@ from mixerscope.mixers.ops import delta_rule as delta
 from mixerscope.mixers.ops import diagonal_ssm as diagonal
 from mixerscope.mixers.ops import direct_conv as conv
 from mixerscope.mixers.ops import direct_correlation as correlation
+from tests.kernels.tensor_cores import tensor_cores as tensor_cores
 
 
 @pytest.fixture
@@ -74,7 +75,8 @@ def test_diagonal_kernel(rng, models, heads, modes, length):
 
 
 @pytest.mark.parametrize(
-    "shape", [(2, 3, 7, 5, 1), (1, 2, 35, 40, 1), (1, 2, 9, 3, 4), (2, 1, 1, 3, 2), (1, 1, 130, 17, 1)]
+    "shape",
+    [(2, 3, 7, 5, 1), (1, 2, 35, 40, 1), (1, 2, 9, 3, 4), (2, 1, 1, 3, 2), (1, 1, 130, 17, 1), (2, 3, 6, 20, 9)],
 )
 def test_direct_conv(rng, shape):
     models, _, length, channels, _ = shape
@@ -126,6 +128,21 @@ def test_delta_rule(rng, models, documents, length, heads, keys, values, same_ke
     _, *kept = assert_agree(delta_rule.forward, delta.plain_delta_rule_kept, (q, k, v, beta), 1e-6)
     plain = delta.plain_delta_rule_backward
     assert_agree(delta_rule.backward, plain, (grad, q, k, v, beta, *kept), 5e-6)
+
+
+def test_products_of_leading_bits_are_as_good_as_those_of_float32(rng, tensor_cores):
+    """The delta rule's, which its system multiplies, and the correlation's."""
+    q, k = (torch.nn.functional.normalize(torch.randn(1, 2, 35, 1, 40, generator=rng), dim=-1) for _ in "qk")
+    v, grad = (torch.randn(1, 2, 35, 1, 40, generator=rng) for _ in "vg")
+    beta = torch.rand(1, 2, 35, 1, generator=rng)
+    _, *kept = assert_agree(delta_rule.forward, delta.plain_delta_rule_kept, (q, k, v, beta), 1e-6)
+    plain = delta.plain_delta_rule_backward
+    assert_agree(delta_rule.backward, plain, (grad, q, k, v, beta, *kept), 5e-6)
+    b, c = (torch.randn(1, 2, 600, generator=rng) for _ in "bc")
+    lags = torch.randn(1, 2, 35, generator=rng)
+    assert_agree(direct_correlation.forward, correlation.plain_correlation, (b, c, 35), 2e-6)
+    assert_agree(direct_correlation.backward, correlation.plain_correlation_backward, (lags, b, c), 2e-6)
+    assert set(tensor_cores) == {"TF32"}
 
 
 def test_half_precision_is_computed_in_float32(rng):

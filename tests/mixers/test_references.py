@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mixerscope.mixers.h3 import H3
+from mixerscope.mixers.h3 import H3, _at_once
 from mixerscope.mixers.ops.implicit_filter import time_features
 from mixerscope.randomness import construction
 from tests.mixers.reference import assert_equals_reference, linear, per_document, short_conv
@@ -222,5 +222,6 @@ def test_h3(head_dim, d_state):
 def test_h3_projects_at_once_on_a_gpu_what_it_projects_one_by_one_on_a_cpu():
     with construction(0):
         mixer, x = H3(8).double(), torch.randn(2, 5, 8, dtype=torch.float64)
-    for one, other in zip(mixer._projected(x), mixer._projected_at_once(x), strict=True):
+    together = _at_once(x, mixer.q_proj, mixer.k_proj, mixer.v_proj)
+    for one, other in zip(mixer._projected(x), together, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)

@@ -4,9 +4,9 @@ One program a document and head holds its t x t matrices, goes through key and v
 triangular system by blocks that double in size, at first those of 16 positions side by side. Positions are two tiles,
 the first a power of two and what is left: of 35 positions 32 and 3, which fill 16. Tiles above the diagonal are not
 computed, so that matrices are 32 x 32, 16 x 32 and 16 x 16 where a single tile would be 64 x 64. Every product is three
-of tensor cores (tf32x3), which err as little as float32 does, whatever precision matrix products have elsewhere: the
-system multiplies their errors. The backward pass reads the matrices that the forward pass made: making them takes
-longer than anything else in it.
+of tensor cores, which err as little as float32 does, whatever precision matrix products have elsewhere: the system
+multiplies their errors. The backward pass reads the matrices that the forward pass made: making them takes longer than
+anything else in it.
 """
 
 # The arguments of kernels and the tuples in them are Triton's, of which type checkers know nothing.
@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mixerscope.kernels.layout import PROCESSORS
+from mixerscope.kernels.products import three_products as _dot
 
 CHUNK = 32
 """Channels handled at once."""
@@ -130,11 +131,6 @@ def _keep(pointer, program, part, aa, ba, bb, a, b, LENGTH: tl.constexpr):
 def _kept(pointer, program, part, i, j, LENGTH: tl.constexpr):
     at, real = _square(pointer, program, part, i, j, LENGTH)
     return tl.load(at, mask=real, other=0.0)
-
-
-@triton.jit
-def _dot(left, right):
-    return tl.dot(left, right, input_precision="tf32x3")
 
 
 @triton.jit

@@ -24,7 +24,7 @@ SHORT = 48
 LANES = 128
 """Of a program, if the document is short."""
 SUMMED, MOST_AT_ONCE = 64, 32
-"""Taps whose gradients a program adds up, and documents that it reads in one go."""
+"""Gradients of taps that a program adds up, all copies counted, and documents that it reads in one go."""
 
 
 def forward(x: Tensor, kernel: Tensor) -> Tensor:
@@ -51,9 +51,11 @@ def _by_channel(by_document: Tensor, kernel: Tensor) -> Tensor:
     """The kernel's gradient [m, c, l] from that of each document and copy [m, b, l, c, r]."""
     found = kernel.new_empty(kernel.shape)
     models, documents, lags, channels, copies = by_document.shape
-    _sum_documents[(triton.cdiv(lags * channels, SUMMED), models)](
-        by_document, found, lags, channels, DOCUMENTS=documents, COPIES=copies,
-        AT_ONCE=min(MOST_AT_ONCE, triton.next_power_of_2(documents)), BLOCK=SUMMED, num_warps=4,
+    padded = triton.next_power_of_2(copies)
+    block = max(1, SUMMED // padded)
+    _sum_documents[(triton.cdiv(lags * channels, block), models)](
+        by_document, found, lags, channels, DOCUMENTS=documents, COPIES=copies, PADDED=padded,
+        AT_ONCE=min(MOST_AT_ONCE, triton.next_power_of_2(documents)), BLOCK=block, num_warps=4,
     )  # fmt: skip
     return found
 
@@ -187,16 +189,23 @@ def _conv_backward(
 @triton.jit
 def _sum_documents(
     by_document, found, lags, channels,
-    DOCUMENTS: tl.constexpr, COPIES: tl.constexpr, AT_ONCE: tl.constexpr, BLOCK: tl.constexpr,
+    DOCUMENTS: tl.constexpr, COPIES: tl.constexpr, PADDED: tl.constexpr, AT_ONCE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     model = tl.program_id(1).to(tl.int64)
     tap = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # all channels of a lag, then the next lag
-    inside = tap < lags * channels
-    total = tl.zeros([AT_ONCE, BLOCK], tl.float32)
+    number = tl.arange(0, BLOCK * PADDED)
+    if COPIES == PADDED:  # as they lie, so that neighbours are read in one go
+        place = tl.program_id(0) * (BLOCK * COPIES) + number
+        inside = place < lags * channels * COPIES
+    else:
+        owner, copy = tl.program_id(0) * BLOCK + number // PADDED, number % PADDED
+        place = owner * COPIES + copy
+        inside = (owner < lags * channels) & (copy < COPIES)
+    total = tl.zeros([AT_ONCE, BLOCK * PADDED], tl.float32)
     for start in range(0, DOCUMENTS, AT_ONCE):
         document = start + tl.arange(0, AT_ONCE)
-        here = by_document + ((model * DOCUMENTS + document)[:, None] * lags * channels + tap[None, :]) * COPIES
-        for copy in range(COPIES):
-            total += tl.load(here + copy, (document < DOCUMENTS)[:, None] & inside[None, :], 0.0)
+        here = by_document + (model * DOCUMENTS + document)[:, None] * (lags * channels * COPIES) + place[None, :]
+        total += tl.load(here, (document < DOCUMENTS)[:, None] & inside[None, :], 0.0)
     to = found + (model * channels + tap % channels) * lags + tap // channels
-    tl.store(to, tl.sum(total, 0).to(found.dtype.element_ty), inside)
+    sums = tl.sum(tl.reshape(tl.sum(total, 0), [BLOCK, PADDED]), 1)
+    tl.store(to, sums.to(found.dtype.element_ty), tap < lags * channels)

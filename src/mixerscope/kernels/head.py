@@ -15,11 +15,14 @@ import triton.language as tl
 from torch import Tensor
 
 from mixerscope.kernels.layout import whole_rows
+from mixerscope.kernels.products import three_products
 from mixerscope.kernels.sums import summed
 
 TILE = 4096
 """Numbers of the table that are multiplied with at a time, as 16 or 32 tokens: the backward pass holds several copies
 of them in shared memory and in registers, and two programs should fit beside each other, one loading, one computing."""
+TILE_FORWARD = 8192
+"""The forward pass holds fewer: at width 256 it took 90 us with 32 tokens and 112 with 16 (35 models)."""
 MOST_ROWS = 32
 """That a program holds; more are several programs forward, and backward too where the vocabulary is small."""
 SMALL = 128
@@ -32,19 +35,22 @@ wider than `WIDE`, a program takes up so much of a GPU that more of them would o
 WIDE = 64
 SMALLEST = 16
 """Side of a matrix that tensor cores take."""
+THREE_FROM, THREE_TO = 33, 64
+"""Widths at which exact products are three of tensor cores: at 64 the backward pass then takes a third of the
+instructions. Narrower ones would take as many, and two and a half times the registers; wider ones do not fit."""
 
 
 def forward(x: Tensor, table: Tensor, targets: Tensor, unscored: int, exact: bool) -> tuple[Tensor, Tensor]:
     """The loss [m] and each row's logarithm of the sum of exponentials [m, n], in float32."""
     x, table, targets = x.contiguous(), whole_rows(table), whole_rows(targets)
-    (models, rows, _), parts = x.shape, _parts(table)[0]
+    (models, rows, _), parts = x.shape, _parts(table, TILE_FORWARD)[0]
     # Of each part: the logarithm of its sum, and the target's logit, which is zero in all parts but its own.
     sums, picked = (x.new_empty(parts, models, rows, dtype=torch.float32) for _ in range(2))
     loss, total = x.new_empty(models, dtype=torch.float32), x.new_empty(models, rows, dtype=torch.float32)
     block = _padded(min(rows, MOST_ROWS))
     _head_forward[(parts, models, triton.cdiv(rows, block))](
         x, table, targets, sums, picked, rows, targets.stride(0), UNSCORED=unscored,
-        **_sizes(x, table, exact), ROWS=block,
+        **_sizes(x, table, exact, TILE_FORWARD), ROWS=block,
     )  # fmt: skip
     at_once = min(triton.next_power_of_2(rows), max(block, TILE // triton.next_power_of_2(parts)))
     _combine[(models,)](
@@ -60,7 +66,7 @@ def backward(
     """The gradients of x and of the table."""
     grad, x, total = grad.contiguous(), x.contiguous(), total.contiguous()
     table, targets = whole_rows(table), whole_rows(targets)
-    (models, rows, _), parts = x.shape, _parts(table)[0]
+    (models, rows, _), parts = x.shape, _parts(table, TILE)[0]
     of_x = x.new_empty(parts, *x.shape, dtype=torch.float32)
     block = _padded(min(rows, MOST_ROWS))
     blocks = triton.cdiv(rows, block)
@@ -71,7 +77,7 @@ def backward(
     for start in range(0, rows, side_by_side * block):
         _head_backward[(parts, models, side_by_side)](
             grad, x, table, targets, total, of_x, of_table, start, rows, models, targets.stride(0), UNSCORED=unscored,
-            **_sizes(x, table, exact), ROWS=block, ALL=triton.next_power_of_2(rows), ADD=start > 0,
+            **_sizes(x, table, exact, TILE), ROWS=block, ALL=triton.next_power_of_2(rows), ADD=start > 0,
         )  # fmt: skip
     [of_x] = summed([of_x[None]], x.dtype)
     return of_x.view(x.shape), (of_table[0] if side_by_side == 1 else of_table.sum(0)).to(table.dtype)
@@ -81,16 +87,16 @@ def _padded(size: int) -> int:
     return max(SMALLEST, triton.next_power_of_2(size))
 
 
-def _parts(table: Tensor) -> tuple[int, int, int]:
+def _parts(table: Tensor, tile: int) -> tuple[int, int, int]:
     """How many parts the vocabulary has, how many tiles a part has, and how many tokens a tile."""
-    tokens = min(32, max(SMALLEST, TILE // _padded(table.shape[2])), _padded(table.shape[1]))
+    tokens = min(32, max(SMALLEST, tile // _padded(table.shape[2])), _padded(table.shape[1]))
     all_tiles = triton.cdiv(table.shape[1], tokens)
     tiles = triton.cdiv(all_tiles, MOST_PARTS_IF_WIDE if table.shape[2] > WIDE else MOST_PARTS)
     return triton.cdiv(all_tiles, tiles), tiles, tokens
 
 
-def _sizes(x: Tensor, table: Tensor, exact: bool) -> dict:
-    _, tiles, tokens = _parts(table)
+def _sizes(x: Tensor, table: Tensor, exact: bool, tile: int) -> dict:
+    _, tiles, tokens = _parts(table, tile)
     width = x.shape[-1]
     # That models begin at multiples of 16 bytes, the compiler has to be told: only then does it read so much at once.
     step = 4 if table.stride(0) % 4 == 0 else 1
@@ -98,7 +104,9 @@ def _sizes(x: Tensor, table: Tensor, exact: bool) -> dict:
         "vocabulary": table.shape[1], "stride_table": table.stride(0) // step, "STEP": step,
         "WIDTH": width, "PADDED": _padded(width), "TOKENS": tokens, "TILES": tiles,
         # What is bfloat16 loses nothing as tf32.
-        "PRECISION": "ieee" if exact and x.dtype == torch.float32 else "tf32",
+        "PRODUCTS": ("three" if THREE_FROM <= width <= THREE_TO else "ieee")
+        if exact and x.dtype == torch.float32
+        else "tf32",
         # A third less time than with eight, timed at width 256; products without tensor cores need more threads.
         "num_warps": 8 if exact and width > WIDE else 4, "num_stages": 3,
     }  # fmt: skip
@@ -108,10 +116,15 @@ def _sizes(x: Tensor, table: Tensor, exact: bool) -> dict:
 
 
 @triton.jit
+def _product(left, right, PRODUCTS: tl.constexpr):
+    return three_products(left, right) if PRODUCTS == "three" else tl.dot(left, right, input_precision=PRODUCTS)
+
+
+@triton.jit
 def _head_forward(
     x_at, table_at, targets_at, sums_at, picked_at, rows, stride_targets, vocabulary, stride_table,
     UNSCORED: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
-    TOKENS: tl.constexpr, TILES: tl.constexpr, PRECISION: tl.constexpr,
+    TOKENS: tl.constexpr, TILES: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
     part, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
     row = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
@@ -128,7 +141,7 @@ def _head_forward(
         real_token = token < vocabulary
         weight_at = table_at + model * stride_table * STEP + token[:, None] * WIDTH + column[None, :]
         weights = tl.load(weight_at, real_token[:, None] & real_column[None, :], 0.0).to(tl.float32)
-        logits = tl.dot(x, tl.trans(weights), input_precision=PRECISION)
+        logits = _product(x, tl.trans(weights), PRODUCTS)
         logits = tl.where(real_token[None, :], logits, float("-inf"))
         picked += tl.sum(tl.where(token[None, :] == target[:, None], logits, 0.0), 1)
         # The first tile of a part has a real token, so this is finite wherever the logits are.
@@ -172,7 +185,7 @@ def _head_backward(
     grad_at, x_at, table_at, targets_at, total_at, of_x_at, of_table_at, start, rows, models, stride_targets,
     vocabulary, stride_table,
     UNSCORED: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
-    ALL: tl.constexpr, TOKENS: tl.constexpr, TILES: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
+    ALL: tl.constexpr, TOKENS: tl.constexpr, TILES: tl.constexpr, ADD: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
     part, model, block = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     row = start + block * ROWS + tl.arange(0, ROWS)
@@ -193,12 +206,12 @@ def _head_backward(
         real = real_token[:, None] & real_column[None, :]
         weight_at = table_at + model * stride_table * STEP + token[:, None] * WIDTH + column[None, :]
         weights = tl.load(weight_at, real, 0.0).to(tl.float32)
-        logits = tl.dot(x, tl.trans(weights), input_precision=PRECISION)
+        logits = _product(x, tl.trans(weights), PRODUCTS)
         logits = tl.where(real_token[None, :], logits, float("-inf"))
         of_logits = tl.exp(logits - total[:, None]) - (token[None, :] == target[:, None]).to(tl.float32)
         of_logits *= scale[:, None]
-        of_table = tl.dot(tl.trans(of_logits), x, input_precision=PRECISION)
-        of_x = tl.dot(of_logits, weights, of_x, input_precision=PRECISION)
+        of_table = _product(tl.trans(of_logits), x, PRODUCTS)
+        of_x += _product(of_logits, weights, PRODUCTS)
         out = of_table_at + (block * models + model) * vocabulary * WIDTH + token[:, None] * WIDTH + column[None, :]
         if ADD:
             of_table += tl.load(out, real, 0.0)

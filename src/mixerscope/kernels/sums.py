@@ -1,5 +1,5 @@
 # pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportCallIssue=false
-"""Sums of what several programs contributed, always in the same order, and several of them in one launch."""
+"""Sums of what several programs contributed, always in the same order, and several of them in one launch if alike."""
 
 # pyright: reportArgumentType=false, reportOperatorIssue=false, reportIndexIssue=false, reportMissingImports=false
 
@@ -20,8 +20,16 @@ MOST_PARTS = 64
 def summed(parts: Sequence[Tensor], kind: torch.dtype) -> list[Tensor]:
     """Of each contiguous tensor [o, p, ...] its sum over p, [o, ...]."""
     sums = [x.new_empty(x.shape[0], *x.shape[2:], dtype=kind) for x in parts]
+    at_once = [min(MOST_PARTS, triton.next_power_of_2(x.shape[1])) for x in parts]
+    # Beside one of many parts, one of few would fill a small part of each tile, in as many programs.
+    for number in dict.fromkeys(at_once):
+        alike = [pair for pair, other in zip(zip(parts, sums, strict=True), at_once, strict=True) if other == number]
+        _sum_alike(*zip(*alike, strict=True), number)
+    return sums
+
+
+def _sum_alike(parts: Sequence[Tensor], sums: Sequence[Tensor], at_once: int) -> None:
     counts, sizes = tuple(x.shape[1] for x in parts), tuple(x[0, 0].numel() for x in parts)
-    at_once = min(MOST_PARTS, triton.next_power_of_2(max(counts)))
     block = TILE // at_once
     each = tuple(triton.cdiv(size, block) for size in sizes)
     blocks = [len(x) * number for x, number in zip(parts, each, strict=True)]
@@ -29,7 +37,6 @@ def summed(parts: Sequence[Tensor], kind: torch.dtype) -> list[Tensor]:
         tuple(parts), tuple(sums), FIRST=tuple(accumulate(blocks[:-1], initial=0)), EACH=each, COUNTS=counts,
         SIZES=sizes, TENSORS=len(parts), MOST=max(counts), PARTS=at_once, BLOCK=block, num_warps=4,
     )  # fmt: skip
-    return sums
 
 
 @triton.jit

@@ -64,7 +64,7 @@ class Mixer(nn.Module):
     def __init_subclass__(cls) -> None:
         # A subclass with a forward pass of its own must not inherit its parent's shortcuts to it.
         if "forward" in cls.__dict__:
-            for shortcut in ("forward_at", "residual"):
+            for shortcut in ("forward_at", "learn_at", "residual"):
                 if shortcut not in cls.__dict__:
                     setattr(cls, shortcut, getattr(Mixer, shortcut))
 
@@ -82,7 +82,14 @@ class Mixer(nn.Module):
 
         A mixer that can do this more cheaply than by its whole output overrides it. Its sites need not fire.
         """
-        return self.forward(x)[torch.arange(len(x), device=x.device), at]
+        return row_at(self.forward(x), at)
+
+    def learn_at(self, x: Tensor, at: Tensor) -> Tensor:
+        """`forward_at` in a training step on a GPU, past all sites and whatever the last bits.
+
+        In the last block that is all anybody reads: what no position but `at` needs can be computed there alone.
+        """
+        return self.forward_at(x, at)
 
     def residual(self, x: Tensor, norm: nn.LayerNorm) -> Tensor | None:
         """x + forward(norm(x)) for x [b, t, d] by a shorter way, past all sites; None where there is none.
@@ -111,6 +118,11 @@ class Mixer(nn.Module):
     def init_weights(self, rng: torch.Generator, rule: InitRule) -> None:
         """Initialises all weights by the rule of the mixer's paper, or by `rule` where it has none of its own."""
         init_linears(self, rng, rule)
+
+
+def row_at(x: Tensor, at: Tensor) -> Tensor:
+    """x [b, t, ...] at one position `at` [b] of each document, [b, ...]."""
+    return x[torch.arange(len(x), device=x.device), at]
 
 
 def require_at_least(minimum: int, mixer: str, options: Mapping[str, int]) -> None:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, require_at_least, row_at
 from mixerscope.mixers.ops.implicit_filter import FEATURES, TimeFeatures
 from mixerscope.mixers.ops.long_conv import long_conv, long_conv_last
 from mixerscope.mixers.ops.short_conv import ShortConv
@@ -56,6 +56,10 @@ class BaseConv(Mixer):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.conv_out(self.conv(x)) * self.gate(self.projection(x)) + x
+
+    def learn_at(self, x: Tensor, at: Tensor) -> Tensor:
+        here = row_at(x, at)
+        return row_at(self.conv(x), at) * self.projection(here) + here
 
     def initial_state(self, x: Tensor) -> State:
         return (self.conv.initial_window(x),)

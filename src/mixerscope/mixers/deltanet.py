@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, require_at_least, row_at
 from mixerscope.mixers.ops.delta_rule import delta_rule, delta_step
 from mixerscope.mixers.ops.short_conv import ShortConv
 from mixerscope.mixers.ops.unit_length import unit_length
@@ -71,13 +71,20 @@ class DeltaNet(Mixer):
         """[..., h, d_h] -> [..., d]; the norm forgets the scale 1 / sqrt(d_h) up to its epsilon."""
         return self.o_proj(self.norm(o).flatten(-2))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def _heads(self, x: Tensor) -> Tensor:
+        """[b, t, d] -> what the memory gives, [b, t, h, d_h]."""
         u = self.qkv_proj(x)
         if self.conv is not None:
             u = self.conv_out(self.conv(self.conv_in(u)))
         q, k, v = self._qkv(u)
         q, k, v, beta = self.q(q), self.k(k), self.v(v), self.beta(self._beta(x))
-        return self._out(self.heads_out(delta_rule(q, k, v, beta) * q.shape[-1] ** -0.5))
+        return self.heads_out(delta_rule(q, k, v, beta) * q.shape[-1] ** -0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._out(self._heads(x))
+
+    def learn_at(self, x: Tensor, at: Tensor) -> Tensor:
+        return self._out(row_at(self._heads(x), at))
 
     def initial_state(self, x: Tensor) -> State:
         size = x.shape[1] // self.heads

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mixerscope.errors import UserError
-from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, require_at_least, row_at
 from mixerscope.mixers.ops.diagonal_ssm import diagonal_kernel, discretise
 from mixerscope.mixers.ops.long_conv import correlate, long_conv, with_skip
 from mixerscope.sites import Site
@@ -89,24 +89,25 @@ class H3(Mixer):
         """[b, t, d] -> q, k, v [b, t, d]."""
         if x.device.type == "cpu":
             return self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        return self._projected_at_once(x)
+        return _at_once(x, self.q_proj, self.k_proj, self.v_proj)
 
-    def _projected_at_once(self, x: Tensor) -> tuple[Tensor, ...]:
-        """The same by one product in place of three, and two backward in place of six: on a GPU, at these sizes, a
-        launch takes longer than its numbers."""
-        linears = (self.q_proj, self.k_proj, self.v_proj)
-        weight, bias = (torch.cat([getattr(linear, name) for linear in linears]) for name in ("weight", "bias"))
-        return F.linear(x, weight, bias).chunk(3, -1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        length = x.shape[1]
-        q, k, v = (site(found) for site, found in zip((self.q, self.k, self.v), self._projected(x), strict=True))
+    def _remembered(self, k: Tensor, v: Tensor) -> Tensor:
+        """k, v [b, t, d] -> what the diagonal model holds of their products, [b, t, h, c, c]."""
+        length = k.shape[1]
         shift = correlate(self.shift_b, self.shift_c, length)  # [d, t]
         k = self.shift_out(long_conv(k, with_skip(shift, self.shift_skip)))
         kv = self.kv(self._heads(k)[..., :, None] * self._heads(v)[..., None, :])
         kernel = diagonal_kernel(self.a_log, self.frequency, self.b, self.c, self.dt_log.exp(), length)  # [h, t]
-        y = self.ssm_out(long_conv(kv, with_skip(kernel, self.skip)))
-        return self.o_proj(self.heads_out(self._out(self._heads(q), y)))
+        return self.ssm_out(long_conv(kv, with_skip(kernel, self.skip)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (site(found) for site, found in zip((self.q, self.k, self.v), self._projected(x), strict=True))
+        return self.o_proj(self.heads_out(self._out(self._heads(q), self._remembered(k, v))))
+
+    def learn_at(self, x: Tensor, at: Tensor) -> Tensor:
+        """One query per document, and what it multiplies."""
+        q, (k, v) = self.q_proj(row_at(x, at)), _at_once(x, self.k_proj, self.v_proj)
+        return self.o_proj(self._out(self._heads(q), row_at(self._remembered(k, v), at)))
 
     def initial_state(self, x: Tensor) -> State:
         """The keys the shift model still sees, then the diagonal model's state, real and imaginary part."""
@@ -131,3 +132,10 @@ class H3(Mixer):
     def state_size(self, length: int) -> int:
         width, taps = self.shift_b.shape
         return min(length, taps - 1) * width + 2 * self.a_log.numel() * self.head_dim**2
+
+
+def _at_once(x: Tensor, *linears: nn.Linear) -> tuple[Tensor, ...]:
+    """What each makes of x, by one product, and two backward in place of two each: on a GPU, at these sizes, a launch
+    takes longer than its numbers."""
+    weight, bias = (torch.cat([getattr(linear, name) for linear in linears]) for name in ("weight", "bias"))
+    return F.linear(x, weight, bias).chunk(len(linears), -1)

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, init_output, require_at_least
+from mixerscope.mixers.base import InitRule, Mixer, Mover, State, init_linears, init_output, require_at_least, row_at
 from mixerscope.mixers.ops.implicit_filter import FEATURES, TimeFeatures
 from mixerscope.mixers.ops.long_conv import long_conv, long_conv_last
 from mixerscope.mixers.ops.short_conv import ShortConv
@@ -67,13 +67,22 @@ class Hyena(Mixer):
         if self.skip is not None:
             nn.init.normal_(self.skip, generator=rng)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def _gated(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[b, t, d] -> what comes out of the long convolution and what it is multiplied by, [b, t, d] each."""
         x1, x2, v = self.conv_out(self.conv(self.conv_in(self.in_proj(x)))).chunk(3, -1)
         gated = self.long_conv_in(self.gate_in(x1) * self.v(v))
         out = long_conv(gated, self.filter(x.shape[1]))
         if self.skip is not None:
             out = out + self.skip * gated
-        return self.out_proj(self.long_conv_out(out) * self.gate_out(x2))
+        return self.long_conv_out(out), self.gate_out(x2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, gate = self._gated(x)
+        return self.out_proj(out * gate)
+
+    def learn_at(self, x: Tensor, at: Tensor) -> Tensor:
+        out, gate = (row_at(part, at) for part in self._gated(x))
+        return self.out_proj(out * gate)
 
     def initial_state(self, x: Tensor) -> State:
         """The short convolution's window, and every input of the long one."""

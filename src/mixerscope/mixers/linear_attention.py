@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mixerscope.mixers.base import Mixer, Mover, State, require_at_least
+from mixerscope.mixers.base import Mixer, Mover, State, require_at_least, row_at
 from mixerscope.sites import Site
 
 EPSILON = 1e-12
@@ -37,6 +37,17 @@ class LinearAttention(Mixer):
         weights = (1 + scores + scores.square() / 2) * past
         weights = weights / (weights.sum(-1, keepdim=True) + EPSILON)
         return self.o_proj(self.attention_out(torch.einsum("bts,bsd->btd", weights, v)))
+
+    def learn_at(self, x: Tensor, at: Tensor) -> Tensor:
+        """One query per document: keys and values need not be computed, since q . (W_k x) = (W_k^T q) . x, and a sum
+        of values is W_v of the sum. Not as products of matrices, which would be a thousand with one row each."""
+        q = self.q_proj(row_at(x, at))
+        seen_by = q @ self.k_proj.weight
+        scores = (x * seen_by[:, None]).sum(-1) * q.shape[-1] ** -0.5
+        past = torch.arange(x.shape[1], device=x.device) <= at[:, None]
+        weights = (1 + scores + scores.square() / 2) * past
+        weights = weights / (weights.sum(-1, keepdim=True) + EPSILON)
+        return self.o_proj(self.v_proj((weights[..., None] * x).sum(1)))
 
     def _features(self, x: Tensor) -> Tensor:
         """[b, f] -> [b, 1 + f + f^2], so that features(q) . features(k) = 1 + s + s^2/2."""

@@ -140,7 +140,7 @@ class Block(nn.Module):
             return self.finish(at_positions(fused, read))
         inputs, here = self.mixer_input(x), at_positions(x, read)
         one = read.shape[1] == 1
-        mixed = self.mixer.forward_at(inputs, read[:, 0])[:, None] if one else at_positions(self.mixer(inputs), read)
+        mixed = self.mixer.learn_at(inputs, read[:, 0])[:, None] if one else at_positions(self.mixer(inputs), read)
         return self.finish(self.add(here, mixed))
 
 
