@@ -27,9 +27,12 @@ def exchanged(later, now=(1.0, 1.0, 1.0), inner=(1.0, 1.0, 1.0), met=None, memor
 
 
 def erased(*inside):
-    """Memories: what a probe reads before and after, and what erasing costs."""
+    """Memories: what a probe reads before and after, in other documents too, and what erasing costs."""
     rows = tuple(
-        Erased(f"blocks.{i}.mixer.state", "class means, every step", 1, None, before, residual, (0.0,), (damage,))
+        Erased(
+            *(f"blocks.{i}.mixer.state", "class means, every step", 1, None, before, residual, (0.0,), (damage,)),
+            unseen=residual,
+        )
         for i, (before, residual, damage) in enumerate(inside)
     )
     return Erasures("answer", (16,), (1.0,), (0.5,), 0.5, rows, ())

@@ -122,7 +122,7 @@ def test_erasures_of_longer_documents_are_read_beside_those_of_the_training_leng
         "variance": 0.25,
         "random_rank": 0.8,
     }
-    there = {**one, "length": 16, "chance": 0.5, "damage": 0.3, "alike": 0.6}
+    there = {**one, "length": 16, "chance": 0.5, "damage": 0.3, "alike": 0.6, "unseen": 0.51}
     for kept, left in ((0.5, False), (0.6, True)):
         rows = {"models": [{"run_id": "a", "task": PARITY, "architecture": "GRU", "layers": 4}]}
         rows |= {"erasures": [short, {**short, "length": 16}], "refitted": [{**there, "kept_residual": kept}]}
@@ -131,3 +131,24 @@ def test_erasures_of_longer_documents_are_read_beside_those_of_the_training_leng
         assert found.longer_left == left
         assert (found.refitted, found.alike) == (pytest.approx(0.3), pytest.approx(0.6))
         assert (found.variance, found.by_rank) == (pytest.approx(0.25), pytest.approx(0.4))
+        assert (found.speaks, found.gone_there, found.refitted_there) == (False, True, found.refitted), "nobody looked"
+
+
+def test_what_is_left_elsewhere_decides_and_what_is_left_where_it_was_found_stands_beside():
+    looked = study(as_published(), erasures=erased(refitted=0.6))
+    assert found_of("C6b", looked).outcome == "supported"
+
+    def unseen(one):
+        return replace(one, speaks=False, refitted=None, gone_there=one.speaks, refitted_there=one.refitted)
+
+    for claim in ("C6b", "C7", "C9"):
+        before = found_of(claim, looked)
+        hidden = {
+            key: [replace(one, erasures=[*map(unseen, one.erasures)]) for one in own] for key, own in looked.items()
+        }
+        found = found_of(claim, hidden)
+        assert (found.outcome, found.value) == ("untestable", None)
+        assert found.effect.endswith(before.effect)
+        assert "which is no test" in found.effect
+    left = study(as_published(), erasures=erased(residual=0.9))
+    assert "no test" not in found_of("C6b", left).effect, "nothing is gone anywhere"

@@ -123,11 +123,11 @@ def test_what_nothing_measured_tells_has_no_name(planted, task):
         )
 
 
-def with_damage(inside, stream, residual=0.5):
+def with_damage(inside, stream, residual=0.5, unseen=0.5):
     """What erasing gives, made up: in a recurrence, and in the stream between two blocks and behind the last one."""
     rows = [("blocks.1.resid_pre", "leace", stream), ("blocks.1.resid_post", "leace", 1.0)]
     rows.append(("blocks.0.mixer.state", "class means, every step", inside))
-    erased = tuple(Erased(*row[:2], 1, None, 1.0, residual, (0.0,), (row[2],)) for row in rows)
+    erased = tuple(Erased(*row[:2], 1, None, 1.0, residual, (0.0,), (row[2],), unseen=unseen) for row in rows)
     return Erasures("answer", (10,), (1.0,), (0.5,), 0.5, erased, ())
 
 
@@ -151,6 +151,9 @@ def test_erasing_gives_no_name_and_can_withdraw_one():
     assert again(with_damage(0.01, 0.02, residual=0.9)).name == "carried", (
         "a probe still reads it, so nothing was shown"
     )
+    for other in (0.9, None):
+        unknown = again(with_damage(0.01, 0.02, unseen=other))
+        assert unknown.name == "carried", "in other documents it is still read, or nobody looked"
     assert again(with_damage(None, None)).name == "carried"
     other = next(one for one in EVERY_STATE if one.label == "recomputed")
     verdict, lengths, found, _ = judged(other, "parity", 1)

@@ -1,6 +1,7 @@
 """Probes: they find what is planted where it is planted, and their controls find nothing."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -56,6 +57,23 @@ def test_ridge_reads_what_is_there_and_only_there():
     assert (logistic_accuracy(found, label, parts) - probe.accuracy).abs().max() < 0.06
     judged = probe.scores(x)[:, parts.judge].argmax(-1) == label[parts.judge]
     assert torch.equal(judged, probe.right)
+
+
+def test_what_rounding_makes_of_axes_that_hardly_vary_ends_no_probe():
+    """Of an erased recurrence: products of one model are no longer positive, by more than a small penalty adds."""
+    x, label = planted()
+    x = x.flip(0)  # the first model holds it
+    parts = halves(len(label))
+    found = moments(x, parts)
+    broken = found.gram.clone()
+    values, axes = torch.linalg.eigh(broken[0])
+    values[0] = -0.02 * values.mean()
+    broken[0] = axes @ values.diag() @ axes.mT
+    probe = fit_probes(replace(found, gram=broken), {"label": label}, parts)["label"]
+    whole = fit_probes(found, {"label": label}, parts)["label"]
+    assert probe.weight.isfinite().all()
+    assert torch.equal(probe.weight[1], whole.weight[1]), "another model of the stack is as it was"
+    assert probe.accuracy[0] > 0.97, "what is there is read all the same"
 
 
 def test_every_penalty_is_the_ridge_of_the_textbook():

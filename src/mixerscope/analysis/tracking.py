@@ -78,7 +78,7 @@ def judge_tracking(
         {} if erasures is None else {place: _erased(erasures, place == IN_STATE) for place in (IN_STREAM, IN_STATE)}
     )
     for place, one in erased.items():
-        damage, left = (None, None) if one is None else (one.damage[0], one.residual)
+        damage, left = (None, None) if one is None else (one.damage[0], one.unseen)
         tests += (StateTest(f"erased, {place}", damage, None, None), StateTest(f"left, {place}", left, None, None))
     costs = [one.damage[0] for one in erased.values() if one is not None and one.damage[0] is not None]
     # Of other names erasing says nothing: what has another code at each position is not taken by one map for all.

@@ -25,7 +25,7 @@ class Erased:
     before: float
     """Balanced accuracy of a probe without the erasure."""
     residual: float
-    """The same of a fresh probe after it. The damage speaks of the state only where this is chance."""
+    """The same of a fresh probe after it. The damage speaks of the state only where this is chance, and `unseen` is."""
     accuracy: tuple[float, ...]
     """Of the answers after it, for each length."""
     damage: tuple[float | None, ...]
@@ -147,10 +147,13 @@ class Erasures(Frames, JsonArtifact):
     refitted: tuple[Refitted, ...] = ()
 
     def speaks(self, one: Erased | ErasedOnce | Refitted) -> bool:
-        """Whether the damage says something about the label: it could be read before, and a fresh probe reads nothing
-        after."""
+        """Whether the damage says something about the label: it could be read before, and fresh probes read nothing
+        after, neither of documents that the erasure was found in nor of others."""
         chance = self.chance if isinstance(one, Erased) else one.chance
-        return one.before > chance + LEAST_READ and one.residual <= chance + self.tolerance
+        most = chance + self.tolerance
+        if one.unseen is None:
+            return False  # not known
+        return one.before > chance + LEAST_READ and one.residual <= most and one.unseen <= most
 
     def sentence(self) -> str:
         """One line for people."""

@@ -170,8 +170,20 @@ def _ridges(found: Moments, columns: Tensor, penalties: Sequence[float]) -> Tens
     unit = gram.diagonal(dim1=-2, dim2=-1).mean(-1)
     unit = torch.where(unit > 0, unit, 1.0)[:, None, None]
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-    factors = (torch.linalg.cholesky(gram + penalty * unit * eye) for penalty in penalties)
+    factors = (_factor(gram + penalty * unit * eye) for penalty in penalties)
     return torch.stack([found.mapped(scale * torch.cholesky_solve(right, factor)) for factor in factors])
+
+
+def _factor(products: Tensor) -> Tensor:
+    """[k, d, d] lower triangles of products with a penalty. Of what hardly varies next to the rest, rounding can make
+    more than a small penalty adds: such axes count as what the penalty leaves at least."""
+    factor, failed = torch.linalg.cholesky_ex(products)
+    if not bool(failed.any()):
+        return factor
+    values, axes = torch.linalg.eigh(products)
+    values = torch.maximum(values, SMALLEST_SPREAD * values[..., -1:])
+    _, upper = torch.linalg.qr(values.sqrt().unsqueeze(-1) * axes.mT)
+    return torch.where((failed > 0)[:, None, None], upper.mT, factor)
 
 
 def _scores(vectors: Tensor, tried: Tensor, offset: Tensor) -> Tensor:

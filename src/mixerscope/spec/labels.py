@@ -102,15 +102,16 @@ def flattened(trainings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _varying(
-    names: Sequence[str], facts: Sequence[Mapping[str, Any]], leave_out: Iterable[str]
+    names: Sequence[str], facts: Sequence[Mapping[str, Any]], leave_out: Iterable[str], lacked: bool = True
 ) -> list[dict[str, Any]]:
+    """`lacked`: whether a setting that some do not have differs for that alone."""
     left = (*IMPLIED, *leave_out)
     differing: dict[str, list[str]] = {}
     for name in set(names):
         peers = [fact for other, fact in zip(names, facts, strict=True) if other == name]
         known = dict.fromkeys(path for settings in dict.fromkeys(map(tuple, peers)) for path in settings)
         paths = _ordered(path for path in known if not _is_in(path, left))
-        differing[name] = [path for path in paths if _differs(path, peers)]
+        differing[name] = [path for path in paths if _differs(path, peers, lacked)]
     return [{path: fact.get(path) for path in differing[name]} for name, fact in zip(names, facts, strict=True)]
 
 
@@ -129,9 +130,8 @@ def _defaults(name: str) -> dict[str, Any]:
     }
 
 
-def _differs(path: str, peers: Sequence[Mapping[str, Any]]) -> bool:
-    """Among those that have such a setting: who lacks it is of another task, say, which is told anyway."""
-    values = [fact[path] for fact in peers if path in fact]
+def _differs(path: str, peers: Sequence[Mapping[str, Any]], lacked: bool) -> bool:
+    values = [fact.get(path) for fact in peers if lacked or path in fact]
     kinds = set(map(type, values))
     if len(kinds) == 1 and values.count(values[0]) == len(values):
         return False
@@ -148,7 +148,8 @@ def labels(
     """A name for each training: its architecture, what tells it from the others of that architecture, and `always`."""
     always, facts = list(always), _facts(trainings)
     names = [training["model"]["architecture"] for training in trainings]
-    differing = _varying(names, facts, leave_out)
+    # Who lacks a setting is of another task, say, which is told anyway.
+    differing = _varying(names, facts, leave_out, lacked=False)
     ordered = {name: _ordered([*always, *differs]) for name, differs in dict(zip(names, differing)).items()}
     return [
         label(name, {path: fact[path] for path in ordered[name] if path in fact})

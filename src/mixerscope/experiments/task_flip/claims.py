@@ -19,6 +19,7 @@ from mixerscope.experiments.task_flip.claims_erasure import (
     boundaries,
     necessary,
     necessary_longer,
+    refitted_elsewhere,
 )
 from mixerscope.experiments.task_flip.claims_pretrained import bottleneck, not_by_a_direction, tuned_flip
 from mixerscope.experiments.task_flip.evidence import (
@@ -306,10 +307,10 @@ TESTS: dict[str, Callable[[Cells], Found]] = {
     "C4": tuned_flip,
     "C5": _grouping,
     "C6a": necessary(SINGLE),
-    "C6b": necessary(None),
-    "C7": necessary_longer,
+    "C6b": refitted_elsewhere(necessary(None)),
+    "C7": refitted_elsewhere(necessary_longer),
     "C8": bottleneck,
-    "C9": boundaries,
+    "C9": refitted_elsewhere(boundaries),
     "C10": not_by_a_direction,
     "C11": _through_convolutions,
     "C12": available_not_needed,

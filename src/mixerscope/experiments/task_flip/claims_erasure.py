@@ -54,6 +54,26 @@ def _claimed(cells: Cells) -> dict[Cell, Sequence[Model]]:
     return {key: models for key, models in cells.models.items() if key[1] in MAIN and key[2] == LAYERS}
 
 
+def refitted_elsewhere(test: Callable[[Cells], Found]) -> Callable[[Cells], Found]:
+    """A test of what a refit confirms. Where none does, because nobody looked in other documents than those in which
+    erasures were found, what these alone say stands beside, and decides nothing: in them LEACE leaves a linear probe
+    nothing whatever it leaves elsewhere."""
+
+    def asked(cells: Cells) -> Found:
+        found = test(cells)
+        there = {
+            key: [replace(one, erasures=[own.by_its_own_documents() for own in one.erasures]) for one in models]
+            for key, models in cells.models.items()
+        }
+        alone = test(replace(cells, models=there))
+        if found.outcome != "untestable" or alone.outcome == "untestable":
+            return found
+        why = "what erasures leave in other documents than those in which they were found was read nowhere, or is not"
+        return untestable(f"{why} nothing; by those alone, which is no test: {alone.effect}")
+
+    return asked
+
+
 def necessary(method: str | None) -> Callable[[Cells], Found]:
     """Damage at the inner boundary that reads best; with a method alone as it is, else by what a refit confirms and
     beyond that of random subspaces."""
@@ -75,8 +95,6 @@ def necessary(method: str | None) -> Callable[[Cells], Found]:
         if method is None:
             took = {way: _took(cells, tasks, way) for way in (LEACE, ITERATED)}
             rest = f"; nothing is left to read by LEACE in {took[LEACE]}, by {ITERATED} in {took[ITERATED]} models"
-            # In others LEACE may leave more; runs from before it was looked for there say nothing of it.
-            rest = f"{rest}, in the documents in which these were found"
             by_rank = _of_cells(cells, tasks, lambda models: damages(models, None, controls=RANK))
             if by_rank:
                 rest = f"{rest}; beyond random subspaces of its rank, which take less, {_mean_of_cells(by_rank):+.2f}"

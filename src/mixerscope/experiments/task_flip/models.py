@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 import polars as pl
 
 from mixerscope.artifacts.erasures import LEAST_READ, MOST_LEFT
-from mixerscope.experiments.task_flip.tables import lacking
+from mixerscope.experiments.task_flip.tables import ELSEWHERE, lacking
 
 CONVOLVED = "conv_out"
 """How the sites behind short convolutions end."""
@@ -50,6 +50,14 @@ class Erasure:
     """Of what probes read in longer documents and at the training length: mean squared cosine."""
     variance: float | None = None
     """Share of the vectors' variance that it takes."""
+    gone_there: bool = False
+    """`speaks` by the documents alone that it was found in, in which LEACE leaves nothing by construction."""
+    refitted_there: float | None = None
+    """`refitted` by these alone."""
+
+    def by_its_own_documents(self) -> "Erasure":
+        """As if nothing were left elsewhere that is not left there."""
+        return replace(self, speaks=self.gone_there, refitted=self.refitted_there)
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,8 @@ def models_of(tables: dict[str, pl.DataFrame]) -> list[Model]:
     lengths, curves, erasures, again, recovered = (
         _by_run(tables[name]) for name in ("lengths", "probes", "erasures", "refitted", "recoveries")
     )
-    older = set[str]().union(*lacking(tables).values())
+    # What is left elsewhere gives no model its name.
+    older = set[str]().union(*(ids for stage, ids in lacking(tables).items() if stage != ELSEWHERE))
     found: list[Model] = []
     for row in tables["models"].iter_rows(named=True):
         own = lengths.get(row["run_id"], [])
@@ -165,18 +174,26 @@ def _erasures(rows: Iterable[dict[str, Any]], again: Iterable[dict[str, Any]]) -
         there = refitted.get((boundary, method, longer[0]["length"])) if longer else None
         whole.append(
             Erasure(
-                *(boundary, method, short["before"], short["residual"], short["speaks"], short["damage"]),
+                *(boundary, method, short["before"], short["residual"], _speaks(short), short["damage"]),
                 longer=longer[0]["damage"] if longer else None,
                 controls=_damage(short, short["random_variance"]),
                 longer_controls=_damage(longer[0], longer[0]["random_variance"]) if longer else None,
+                # None of these documents is one that it was found in.
                 longer_left=there is None or not _took(there, there["kept_residual"]),
-                refitted=there["damage"] if there is not None and there["speaks"] else None,
+                refitted=there["damage"] if there is not None and _speaks(there) else None,
                 by_rank=_damage(short, short["random_rank"]),
                 alike=there["alike"] if there is not None else None,
                 variance=short["variance"],
+                gone_there=short["speaks"],
+                refitted_there=there["damage"] if there is not None and there["speaks"] else None,
             )
         )
     return whole
+
+
+def _speaks(row: dict[str, Any]) -> bool:
+    """What was said of an erasure before it was looked for in other documents is not known of these."""
+    return row["speaks"] and row.get("unseen") is not None
 
 
 def _took(row: dict[str, Any], residual: float) -> bool:

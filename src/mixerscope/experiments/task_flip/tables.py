@@ -155,6 +155,8 @@ WRITTEN = (BOTH, STREAM)
 """Places whose answers are kept by distance."""
 LATE = "align late in documents"
 """Of runs whose subspaces were learned before these were tried there too; of models that hold something."""
+ELSEWHERE = "erase, read in other documents"
+"""Of runs in which what is left was read only where erasures were found."""
 
 
 def lacking(tables: Tables) -> dict[str, list[str]]:
@@ -167,6 +169,8 @@ def lacking(tables: Tables) -> dict[str, list[str]]:
     held = tables["alignments"].filter((pl.col("place") == BOTH) & (pl.col("how") == LEARNED))
     tried = held.group_by("run_id").agg(pl.col("moved").is_not_null().any()).filter(~pl.col("moved"))
     found[LATE] = models.join(tried, on="run_id", how="semi")["run_id"].to_list()
+    read = tables["erasures"].group_by("run_id").agg(pl.col("unseen").is_not_null().any()).filter(~pl.col("unseen"))
+    found[ELSEWHERE] = models.join(read, on="run_id", how="semi")["run_id"].to_list()
     return {stage: ids for stage, ids in found.items() if ids}
 
 
