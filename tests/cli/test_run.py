@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -203,6 +204,33 @@ def test_judging_by_rules_that_do_not_exist_is_refused(refused, finished):
     assert "did you mean 'carries'" in refused("judge", "runs", "--set", "rules.carry=0.7")
     assert "rules.carries" in refused("judge", "runs", "--set", "rules.carries=2")
     assert "nowhere is not a folder" in refused("judge", "nowhere")
+
+
+def test_judge_names_tracked_states_again(cli, refused, spec_file):
+    spec = {
+        "task": {"name": "parity", "length": 6},
+        "model": {"architecture": "gru", "width": 8},
+        "stages": {"lengths": {"documents": 8, "times": [1, 2]}, "interchange": {"pairs": 16}, "track": {}},
+    }
+    assert cli("run", spec_file(**spec), "--out", "states")[0] == 0
+    [folder] = Path("states").glob("gru-*")
+    kept = {path: path.read_bytes() for path in folder.rglob("*.*")}
+    code, out, err = cli("judge", "states", "--fresh")
+    assert (code, err) == (0, "")
+    assert "judged 1 run" in out
+    assert "not learned" in out
+    assert {path: path.read_bytes() for path in folder.rglob("*.*")} == kept
+    code, out, _ = cli("judge", "states", "--set", "stages.track.rules.follows=0.8", "--set", "carries=0.7")
+    assert code == 0
+    assert len(list(folder.glob("track-*"))) == 2, "beside the other"
+    assert not list(folder.glob("judge-*")), "of recall"
+    wrong = refused("judge", "states", "--set", "stages.track.rules.follow=0.8")
+    assert "did you mean 'follows'" in wrong
+    spec["stages"] = {"lengths": {"documents": 8, "times": [1, 2]}}
+    assert cli("run", spec_file(**spec), "--out", "bare")[0] == 0
+    code, out, err = cli("judge", "bare")
+    assert "judged 0 runs" in out
+    assert "there is nothing to judge" in err
 
 
 def test_an_interrupt_is_one_line(cli, spec_file, monkeypatch):
