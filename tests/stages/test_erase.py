@@ -6,7 +6,7 @@ import torch
 from mixerscope.artifacts import Erasures
 from mixerscope.errors import UserError
 from mixerscope.interventions.members import Members
-from mixerscope.interventions.states import run_changing_states
+from mixerscope.interventions.states import held_places, run_changing_states
 from mixerscope.interventions.tagging import right_answers, right_with_each, run_on
 from mixerscope.planted.automata import EVERY_STATE
 from mixerscope.probing.erasure import Eraser
@@ -120,9 +120,35 @@ def test_erasing_nothing_inside_a_recurrence_changes_no_bit():
     mixer, nothing = members.first.layers()[0].mixer, torch.zeros(8, 3)
     with torch.no_grad():
         plain = run_changing_states(mixer, x, lambda at, state: state)
-        assert torch.equal(run_changing_states(mixer, x, lambda at, state: _without(state, mean[0], nothing)), plain)
+        every = torch.arange(8)
+        again = run_changing_states(mixer, x, lambda at, state: _without(state, mean[0], nothing, every))
+        assert torch.equal(again, plain)
     right = Inside(0, mean, torch.zeros(2, 8, 3)).right(members, batch)
     assert torch.equal(right, right_answers(members, batch))
+
+
+def test_what_the_first_states_do_not_hold_yet_is_not_erased_there():
+    """A short convolution keeps its three latest inputs; after the first one there is one, which will be the newest."""
+    members = Members([fresh(spec_of({}, Parity(length=8), "mamba", width=8, layers=2), 0)])
+    mixer = members.first.layers()[0].mixer
+    x = torch.randn(5, 9, 8, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        sizes = [mixer.state_size(at + 1) for at in range(9)]
+        places = held_places(mixer, x, sizes[-1])
+        assert [len(one) for one in places] == sizes
+        assert sizes[0] < sizes[1] < sizes[2] == sizes[3]
+        window = sizes[-1] - mixer.a_log.numel()
+        assert torch.equal(places[0][mixer.a_log.numel() :], torch.arange(sizes[-1] - window // 3, sizes[-1]))
+        assert all(torch.equal(one, torch.arange(sizes[-1])) for one in places[2:])
+        basis = torch.eye(sizes[-1])
+        plain = run_changing_states(mixer, x, lambda at, state: state)
+        for row, same in ((0, True), (1, True), (2, False)):
+            own = basis[:, sizes[-1] - window + row * (window // 3) :][:, : window // 3]
+
+            def change(at, state, own=own):
+                return _without(state, torch.zeros(sizes[-1]), own, places[at]) if at == 0 else state
+
+            assert torch.equal(run_changing_states(mixer, x, change), plain) == same, row
 
 
 def test_what_is_left_is_looked_for_in_documents_that_no_erasure_was_fitted_to():

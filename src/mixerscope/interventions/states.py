@@ -101,6 +101,23 @@ def run_changing_states(mixer: Mixer, x: Tensor, change: Callable[[int, Tensor],
     return torch.stack(outputs, 1)
 
 
+def held_places(mixer: Mixer, x: Tensor, size: int) -> list[Tensor]:
+    """Of the state after each position of inputs like x [n, t, d], where its numbers stand in one of a size that is
+    reached later: a short convolution keeps its latest inputs, the newest last, and at first there are fewer."""
+    state, x = mixer.initial_state(x[:1, 0]), torch.zeros_like(x[:1])
+    shapes: list[list[torch.Size]] = []
+    for position in range(x.shape[1]):
+        _, state = mixer.step(x[:, position], state)
+        shapes.append([part.shape[1:] for part in state])
+    settled = next(own for own in shapes if sum(map(prod, own)) == size)
+    numbers = torch.arange(size, device=x.device).split([*map(prod, settled)])
+    whole = [own.reshape(shape) for own, shape in zip(numbers, settled, strict=True)]
+    return [
+        torch.cat([part[len(part) - shape[0] :].flatten() for part, shape in zip(whole, own, strict=True)])
+        for own in shapes
+    ]
+
+
 def _written(state: State, here: Tensor, value: Tensor) -> State:
     """The state with value[i, j] in document i where here[i, j]."""
     flat = _flat(state)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mixerscope.interventions.members import Members
-from mixerscope.interventions.states import STATE, read_states, run_changing_states
+from mixerscope.interventions.states import STATE, held_places, read_states, run_changing_states
 from mixerscope.interventions.tagging import LARGEST_CHUNK, chunks
 from mixerscope.model import Model, layers_of
 from mixerscope.probing.ridge import Parts, axes_of, fit_probes, moments
@@ -46,6 +46,10 @@ class Inside:
     def right(self, members: Members, batch: Batch, only: int | None = None) -> Tensor:
         """[k, n, t] whether answers are right when it is erased after every step, or after one position only."""
         found: list[Tensor] = []
+        first = members.first
+        with torch.no_grad():
+            like = first.embed_tokens(batch.tokens[:1].to(self.mean.device))
+            places = held_places(first.layers()[self.layer].mixer, like, self.mean.shape[1])
 
         def program(model: Model, tokens: Tensor, targets: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
             x = model.embed_tokens(tokens)
@@ -58,7 +62,7 @@ class Inside:
                 mixed = run_changing_states(
                     block.mixer,
                     seen,
-                    lambda at, state: _without(state, mean, basis) if only in (None, at) else state,
+                    lambda at, state: _without(state, mean, basis, places[at]) if only in (None, at) else state,
                 )
                 x = block.finish(block.add(x, block.mixer_out(mixed)))
             return answer_correct(model.read_out(x), targets.clamp(min=0)) & (targets >= 0)
@@ -70,9 +74,10 @@ class Inside:
         return torch.cat(found, 1)
 
 
-def _without(state: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
-    """A state [n, s] without its part along the basis; early windows are shorter than later ones."""
-    mean, basis = mean[: state.shape[1]], basis[: state.shape[1]]
+def _without(state: Tensor, mean: Tensor, basis: Tensor, places: Tensor) -> Tensor:
+    """A state [n, s] without its part along the basis; early ones have fewer numbers than later ones, those at the
+    places."""
+    mean, basis = mean[places], basis[places]
     return state - (state - mean) @ basis @ basis.mT
 
 
