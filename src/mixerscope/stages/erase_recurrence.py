@@ -47,6 +47,7 @@ class Inside:
         """[k, n, t] whether answers are right when it is erased after every step, or after one position only."""
         found: list[Tensor] = []
         first = members.first
+        assert isinstance(first, Model)  # of foreign ones nobody knows the state
         with torch.no_grad():
             like = first.embed_tokens(batch.tokens[:1].to(self.mean.device))
             places = held_places(first.layers()[self.layer].mixer, like, self.mean.shape[1])
