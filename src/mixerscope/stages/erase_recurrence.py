@@ -47,10 +47,10 @@ class Inside:
         """[k, n, t] whether answers are right when it is erased after every step, or after one position only."""
         found: list[Tensor] = []
         first = members.first
-        assert isinstance(first, Model)  # of foreign ones nobody knows the state
+        assert first.width is not None  # foreign models hold no states that are known
+        like = self.mean.new_zeros(1, batch.tokens.shape[1], first.width)
         with torch.no_grad():
-            like = first.embed_tokens(batch.tokens[:1].to(self.mean.device))
-            places = held_places(first.layers()[self.layer].mixer, like, self.mean.shape[1])
+            places = held_places(layers_of(first)[self.layer].mixer, like, self.mean.shape[1])
 
         def program(model: Model, tokens: Tensor, targets: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
             x = model.embed_tokens(tokens)
