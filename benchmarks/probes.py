@@ -40,6 +40,26 @@ def seconds_of(work: Callable[[], object]) -> dict[str, float]:
     }
 
 
+def solved_by(gram: torch.Tensor, times: int = 50) -> dict[str, dict[str, float]]:
+    """What all penalties take at one site, so many times: a Cholesky factor each, or one eigendecomposition."""
+    right, eye = torch.randn(*gram.shape[:-1], 6, dtype=gram.dtype), torch.eye(gram.shape[-1], dtype=gram.dtype)
+    unit = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+
+    def factors() -> None:
+        for penalty in PENALTIES:
+            torch.cholesky_solve(right, torch.linalg.cholesky(gram + penalty * unit * eye))
+
+    def axes() -> None:
+        values, turn = torch.linalg.eigh(gram)
+        for penalty in PENALTIES:
+            _ = turn @ ((turn.mT @ right) / (values + penalty * unit[..., 0])[..., None])
+
+    return {
+        name: seconds_of(lambda way=way: [way() for _ in range(times)])
+        for name, way in (("cholesky", factors), ("eigendecomposition", axes))
+    }
+
+
 def measured(architecture: str) -> dict[str, object]:
     spec = RunSpec.model_validate(
         {"task": {"name": "group", "length": 12}, "model": {"architecture": architecture, **MODEL}}
@@ -62,6 +82,7 @@ def measured(architecture: str) -> dict[str, object]:
         "label_sets": len(labels),
         "penalties": len(PENALTIES),
         "probes": seconds_of(lambda: [fit_probes(moments(x, drawn.parts), labels, drawn.parts) for x in vectors]),
+        "fifty_sites_solved_by": solved_by(moments(vectors[-1], drawn.parts).gram),
         "stage": seconds_of(lambda: stage.run(trained)),
     }
 

@@ -2,7 +2,7 @@
 
 One pass over the vectors gives their covariance, which serves every penalty, every set of labels, every control and
 every erasure: what a linear map makes of the vectors has the covariance that the map makes of theirs. A Cholesky
-factor for each penalty is cheaper than an eigendecomposition for all of them, on a CPU and far more so on a GPU.
+factor for each penalty takes no longer than one eigendecomposition for all of them (`benchmarks/probes.py`).
 All functions take vectors [k, n, d] of k models at once; labels [n] are the same for all of them.
 """
 
