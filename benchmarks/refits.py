@@ -2,7 +2,7 @@
 
 Two models of the state study's size, each trained until it makes no mistake. LEACE makes the means of the classes
 equal in the documents in which it was found, so that a ridge probe of these reads nothing, whatever it leaves
-elsewhere. Where a few vectors lie far out, they outweigh the rest, and most others can still be told apart.
+elsewhere: vectors that lie far out can outweigh the rest, most of which are then still told apart.
 """
 
 import argparse
