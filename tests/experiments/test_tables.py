@@ -2,9 +2,12 @@
 
 import statistics
 
+import numpy as np
 import pytest
 
-from mixerscope.experiments.paper.tables import Beside, beside, cells_of, counts, markdown, prediction
+from mixerscope.experiments.paper.data import published_documents
+from mixerscope.experiments.paper.sweeps import Choice, load_figure, measured_documents
+from mixerscope.experiments.paper.tables import Beside, beside, cells_of, counts, markdown, other_documents, prediction
 
 
 def rows(values: list[float | None], panel: str = "Original", row: str = "Mamba", width: int = 64) -> list[dict]:
@@ -31,6 +34,50 @@ def test_the_interval_is_that_of_one_more_seed():
 def test_four_seeds_have_no_interval_and_none_leaves_what_is_possible():
     assert prediction([1.0, 2.0, 3.0, 4.0]) is None
     assert prediction([0.0, 0.0, 0.0, 0.0, 30.0]) == pytest.approx((0.0, 46.8), abs=0.1)
+
+
+def test_other_documents_take_a_number_as_far_as_the_interval_over_ours_says():
+    five = [{**row, "low": row["value"] - 1.0, "high": row["value"] + 2.0} for row in rows([60.0] * 5)]
+    assert other_documents(five, 1.0) == pytest.approx((2**0.5, 2 * 2**0.5)), "ours chanced to be some, theirs others"
+    assert other_documents(five, 5.0) == pytest.approx((6**0.5, 2 * 6**0.5)), "theirs were a fifth as many"
+    assert other_documents(rows([60.0] * 5), 1.0) == (0.0, 0.0), "nothing is known of documents"
+    [alike] = beside(five, {("Original", "Mamba", 64): 58.7})
+    assert (alike.interval, alike.outcome) == (pytest.approx((58.59, 62.83), abs=0.01), "inside")
+    [few] = beside(five, {("Original", "Mamba", 64): 57.7}, times=5.0)
+    assert few.outcome == "inside"
+    assert measured_documents(Choice()) / published_documents(load_figure("fig5")) == 5
+    assert measured_documents(Choice()) == published_documents(load_figure("fig3")) == 320
+
+
+def test_the_interval_holds_a_run_on_documents_of_its_own_and_would_not_without_these():
+    """Likelihoods of made-up models that differ by their seed, and of documents some of which are harder for all."""
+    rng = np.random.default_rng(0)
+    documents, held, held_by_seeds = 320, 0, 0
+    rounds = 400
+    for _ in range(rounds):
+        base, spread = rng.uniform(2.0, 98.0), rng.uniform(0.0, 1.5)
+
+        def measured(seeds: int, base: float = base, spread: float = spread) -> list[dict]:
+            hard = rng.normal(0.0, 20.0, documents)
+            told = [rng.normal(base, spread) + hard + rng.normal(0.0, 10.0, documents) for _ in range(seeds)]
+            ends = [1.96 * one.std(ddof=1) / documents**0.5 for one in told]
+            values = rows([float(one.mean()) for one in told])
+            return [
+                {**row, "low": row["value"] - end, "high": row["value"] + end}
+                for row, end in zip(values, ends, strict=True)
+            ]
+
+        ours, [theirs] = measured(5), measured(1)
+        values = [row["value"] for row in ours]
+        for with_documents in (True, False):
+            ends = other_documents(ours, 1.0) if with_documents else (0.0, 0.0)
+            found = prediction(values, ends, within=(-100.0, 200.0))
+            assert found is not None
+            inside = found[0] <= theirs["value"] <= found[1]
+            held += inside and with_documents
+            held_by_seeds += inside and not with_documents
+    assert 0.93 * rounds < held
+    assert held_by_seeds < 0.85 * rounds
 
 
 @pytest.mark.parametrize(

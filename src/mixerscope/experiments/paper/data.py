@@ -36,6 +36,8 @@ MEMBERS = (WIDTH, RATE, "seed")
 NEXT_INPUT = "blocks.1.resid_pre"
 """The input of the second block, where the paper restores."""
 PERCENT = 100.0
+PUBLISHED_DOCUMENTS = 320
+"""On which the paper measured, where a figure's `published.json` does not say otherwise."""
 
 
 @dataclass(frozen=True)
@@ -196,3 +198,8 @@ def published_cells(figure: Figure) -> dict[tuple[str, str, int], float]:
         for width, value in zip(widths, values, strict=True)
         if value is not None
     }
+
+
+def published_documents(figure: Figure) -> int:
+    """On how many the published numbers were measured."""
+    return published_of(figure).get("documents", PUBLISHED_DOCUMENTS)

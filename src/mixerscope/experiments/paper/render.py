@@ -14,9 +14,24 @@ import polars as pl
 
 from mixerscope.errors import UserError
 from mixerscope.experiments.paper.collect import Tables, collect
-from mixerscope.experiments.paper.data import FILES, WATCHED, Results, kinds_of, members_of, published_cells
+from mixerscope.experiments.paper.data import (
+    FILES,
+    WATCHED,
+    Results,
+    kinds_of,
+    members_of,
+    published_cells,
+    published_documents,
+)
 from mixerscope.experiments.paper.drawing import configured
-from mixerscope.experiments.paper.sweeps import Choice, Figure, figure_names, load_figure, module_name
+from mixerscope.experiments.paper.sweeps import (
+    Choice,
+    Figure,
+    figure_names,
+    load_figure,
+    measured_documents,
+    module_name,
+)
 from mixerscope.experiments.paper.tables import Beside, CellKey, beside, cells_of, markdown
 from mixerscope.report.charts import save_chart
 from mixerscope.spec import read_data_file
@@ -145,7 +160,8 @@ def load_results(root: Path, preset: str | None = None) -> Results:
 def compared(name: str, results: Results | None) -> list[Beside]:
     """Every cell of a figure, ours beside published."""
     module = figure_module(name)
-    return beside(module.rows(results), _printed(name, results), getattr(module, "EXACT", False))
+    times = 1.0 if results is None else measured_documents(results.choice) / published_documents(load_figure(name))
+    return beside(module.rows(results), _printed(name, results), getattr(module, "EXACT", False), times)
 
 
 def draw(name: str, results: Results | None) -> dict[str, Any]:

@@ -86,6 +86,13 @@ def settings() -> dict[str, Any]:
     return json.loads((Path(__file__).parent / "settings.json").read_text(encoding="utf-8"))
 
 
+def measured_documents(choice: Choice) -> int:
+    """On how many documents a run's numbers are measured."""
+    path = "stages.patch.documents"
+    usual = settings()["toy"]["set"][path] if choice.toy else settings()["patch"]["ar"]["documents"]
+    return choice.settings.get(path, usual)
+
+
 def module_name(figure: str) -> str:
     return figure.replace("-", "_")
 

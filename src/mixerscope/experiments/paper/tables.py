@@ -32,7 +32,7 @@ class Beside:
     """One a seed, in the order of seeds."""
     published: float | None
     interval: tuple[float, float] | None
-    """Where one more seed of ours would lie, 95%; None under five seeds."""
+    """Where one more seed of ours would lie on documents of its own, 95%; None under five seeds."""
     exact: bool = False
     """Whether it is a count, which no seed changes."""
 
@@ -62,30 +62,51 @@ class Beside:
         return INSIDE if low - PRINTED / 2 <= self.published <= high + PRINTED / 2 else OUTSIDE
 
 
-def prediction(values: Sequence[float], within: tuple[float, float] = (0.0, 100.0)) -> tuple[float, float] | None:
-    """Where the next seed's value lies with 95%, Student's t, inside what is possible."""
+def prediction(
+    values: Sequence[float], documents: tuple[float, float] = (0.0, 0.0), within: tuple[float, float] = (0.0, 100.0)
+) -> tuple[float, float] | None:
+    """Where the next seed's value lies with 95%, inside what is possible: Student's t over seeds, and how far other
+    documents may take it below and above."""
     n = len(values)
     if n < MIN_SEEDS:
         return None
     mean, spread = statistics.fmean(values), statistics.stdev(values)
     half = t_quantile(n - 1) * spread * math.sqrt(1 + 1 / n)
-    return max(within[0], mean - half), min(within[1], mean + half)
+    below, above = documents
+    return max(within[0], mean - math.hypot(half, below)), min(within[1], mean + math.hypot(half, above))
 
 
-def beside(rows: Sequence[Row], published: Mapping[CellKey, float], exact: bool = False) -> list[Beside]:
-    """Every cell that was run or published: panel by panel, in the paper's order of rows where it prints some."""
-    found: dict[CellKey, dict[int, float]] = {}
+def other_documents(rows: Sequence[Row], times: float) -> tuple[float, float]:
+    """How far from our mean a value on documents of its own may lie, below and above. All our seeds are seen on the
+    same documents, so that what these chanced to be does not show between seeds: it moves all of ours, and the
+    documents that another number was measured on, so `times` as many fewer, move that one. Each is what the interval
+    over documents says of a seed, on average."""
+    known = [row for row in rows if row["value"] is not None and row.get("low") is not None]
+    if not known:
+        return 0.0, 0.0
+    both = math.sqrt(1 + times)
+    below, above = (statistics.fmean(abs(row[end] - row["value"]) for row in known) for end in ("low", "high"))
+    return both * below, both * above
+
+
+def beside(
+    rows: Sequence[Row], published: Mapping[CellKey, float], exact: bool = False, times: float = 1.0
+) -> list[Beside]:
+    """Every cell that was run or published: panel by panel, in the paper's order of rows where it prints some. Ours
+    were measured on `times` as many documents as the published numbers."""
+    found: dict[CellKey, dict[int, Row]] = {}
     for row in rows:
         own = found.setdefault((row["panel"], row["row"], row["width"]), {})
         if row["value"] is not None:
-            own[row["seed"]] = row["value"]
+            own[row["seed"]] = row
     panels = list(dict.fromkeys(key[0] for key in [*found, *published]))
     lines = list(dict.fromkeys(key[1] for key in [*published, *found]))
     cells: list[Beside] = []
     for key in sorted({*found, *published}, key=lambda key: (panels.index(key[0]), lines.index(key[1]), key[2])):
-        own = found.get(key, {})
-        values = tuple(own[seed] for seed in sorted(own))
-        cells.append(Beside(*key, values, published.get(key), None if exact else prediction(values), exact))
+        own = [row for _, row in sorted(found.get(key, {}).items())]
+        values = tuple(row["value"] for row in own)
+        interval = None if exact else prediction(values, other_documents(own, times))
+        cells.append(Beside(*key, values, published.get(key), interval, exact))
     return cells
 
 
