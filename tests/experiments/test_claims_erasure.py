@@ -5,6 +5,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from mixerscope.experiments.task_flip.drawing import LEFT, TOOK, UNREAD, damage
 from mixerscope.experiments.task_flip.models import Erasure, models_of
 from mixerscope.experiments.task_flip.study import (
     PARITY,
@@ -152,3 +153,18 @@ def test_what_is_left_elsewhere_decides_and_what_is_left_where_it_was_found_stan
         assert "which is no test" in found.effect
     left = study(as_published(), erasures=erased(residual=0.9))
     assert "no test" not in found_of("C6b", left).effect, "nothing is gone anywhere"
+
+
+def test_what_nobody_read_elsewhere_is_not_drawn_as_still_there():
+    def drawn(**how):
+        best = study({(PARITY, "GRU"): LATE}, seeds=1, erasures=erased())
+        models = {
+            key: [replace(one, erasures=[replace(own, **how) for own in one.erasures]) for one in models]
+            for key, models in best.items()
+        }
+        rows = damage(models, ["GRU"]).to_dict()["data"]["values"]
+        return {row["said"] for row in rows if row["task"] == "LEACE"}
+
+    assert drawn(speaks=True, gone_there=True) == {TOOK}
+    assert drawn(speaks=False, gone_there=True) == {UNREAD}
+    assert drawn(speaks=False, gone_there=False) == {LEFT}

@@ -20,9 +20,10 @@ from mixerscope.experiments.paper.claims import (
     tested_claims,
 )
 from mixerscope.experiments.paper.data import Results, published_of
+from mixerscope.experiments.paper.disagreements import disagreements
 from mixerscope.experiments.paper.render import compared, kept_figures, load_results, missing, read_about
 from mixerscope.experiments.paper.sweeps import Figure, figure_names, load_figure, settings
-from mixerscope.experiments.paper.tables import COLUMNS, Beside, cells_of, counts
+from mixerscope.experiments.paper.tables import COLUMNS, INSIDE, Beside, cells_of, counts
 from mixerscope.experiments.task_flip.study import NAME as STATES
 from mixerscope.progress import duration
 from mixerscope.spec import read_data_file
@@ -35,6 +36,8 @@ CHOSEN = {
     "test": "on the documents that are reported, as published",
 }
 NOTHING = "everything"
+LOW = 1.0
+"""Percent; a published number up to there says that next to nothing was learned, which is easily agreed on."""
 
 
 def write_page(root: Path) -> Path:
@@ -59,6 +62,8 @@ def page_text(root: Path) -> str:
     shown, kept = [load_figure(name) for name in figure_names()], kept_figures(root, results)
     claims = tested_claims(results)
     found = counted(claims)
+    beside = {figure.name: compared(figure.name, results if figure.parts else None) for figure in kept}
+    every = [cell for cells in beside.values() for cell in cells]
     return environment.get_template("page.html.j2").render(
         version=__version__,
         runs=f"{len(results.runs):,}",
@@ -70,8 +75,17 @@ def page_text(root: Path) -> str:
         states=_states(root),
         classes=CLASSES,
         columns=COLUMNS,
+        agreement=Counter(cell.outcome for cell in every),
+        low=sum(cell.outcome == INSIDE and (cell.published or 0.0) <= LOW for cell in every),
+        outside=[
+            (each.figure, *cells_of(each.cell)[:-1], each.cause)
+            for name, cells in beside.items()
+            for each in disagreements(name, cells)
+        ],
         figures=[
-            _section(figure, root, results, figure in kept) for figure in shown if figure in kept or not figure.apart
+            _section(figure, root, results, beside.get(figure.name))
+            for figure in shown
+            if figure in kept or not figure.apart
         ],
     )
 
@@ -92,12 +106,13 @@ def _states(root: Path) -> dict[str, Any] | None:
     }
 
 
-def _section(figure: Figure, root: Path, results: Results, there: bool) -> dict[str, Any]:
+def _section(figure: Figure, root: Path, results: Results, beside: Sequence[Beside] | None) -> dict[str, Any]:
+    """A figure with its cells beside published ones; None where nothing of it is kept."""
+    there, cells = beside is not None, beside or []
     left = missing(figure, results) if there else NOTHING
     drawing = root / figure.name / "figure.svg"
     if there and not drawing.is_file():
         raise UserError(f"{figure.name} has not been drawn; `mixerscope figure all {root}` draws what there is")
-    cells = compared(figure.name, results if figure.parts else None) if there else []
     return {
         "name": figure.name,
         "title": figure.title,

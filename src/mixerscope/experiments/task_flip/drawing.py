@@ -125,8 +125,9 @@ def readability(best: Mapping[Cell, Sequence[Model]], names: Sequence[str]) -> A
 
 
 def damage(best: Mapping[Cell, Sequence[Model]], names: Sequence[str]) -> Any:
-    """A point a boundary between blocks and model; strong where a fresh probe reads nothing any more, and for random
-    subspaces, of which nobody asked what they leave."""
+    """A point a boundary between blocks and model; strong where a fresh probe reads nothing any more. Of random
+    subspaces nobody asked what they leave, nor, where nothing was read in other documents than those in which it was
+    found, of an erasure that takes all there is in these."""
     rows: list[Row] = []
     for cell, models in best.items():
         for model in models:
@@ -134,7 +135,8 @@ def damage(best: Mapping[Cell, Sequence[Model]], names: Sequence[str]) -> Any:
                 for one in inner(model, method):
                     if one.damage is None or model.curve is None:
                         continue
-                    point = {"name": cell[1], "read": model.curve[one.boundary], "said": TOOK if one.speaks else LEFT}
+                    said = TOOK if one.speaks else UNREAD if one.gone_there else LEFT
+                    point = {"name": cell[1], "read": model.curve[one.boundary], "said": said}
                     rows.append({**point, "task": label, "damage": one.damage})
                     if method == "leace" and one.controls is not None:
                         rows.append({**point, "said": UNREAD, "task": RANDOM, "damage": one.controls})
@@ -145,7 +147,7 @@ def damage(best: Mapping[Cell, Sequence[Model]], names: Sequence[str]) -> Any:
             x=alt.X("read:Q", title="readability", scale=alt.Scale(domain=[0, 1])),
             y=alt.Y("damage:Q", title="damage"),
             color=_colour(names),
-            opacity=alt.condition(f"datum.said == '{LEFT}'", alt.value(0.35), alt.value(0.9)),
+            opacity=alt.condition(f"datum.said == '{TOOK}'", alt.value(0.9), alt.value(0.35)),
             shape=alt.Shape("said:N", title=None, scale=alt.Scale(domain=[*SHAPES], range=[*SHAPES.values()])),
         )
     )
