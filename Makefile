@@ -73,6 +73,7 @@ reproduction: setup
 	.venv/bin/mixerscope figure all reproduction
 	.venv/bin/mixerscope reproduce page
 	$(PY) -m benchmarks.reproduction --write
+	$(PY) -m benchmarks.state_study --write
 
 # The site of this version, in site/VERSION; strict: a link that leads nowhere ends it.
 .venv/.docs: .venv/.ok

@@ -102,10 +102,11 @@ def _claims(results: Results) -> str:
             if one.interval is None
             else f"{one.passed} of {one.models} [{one.interval[0]:.2f}, {one.interval[1]:.2f}]"
         )
-        words = [one.claim.sentence, one.claim.section, one.outcome, one.effect or "–", share, str(one.seeds)]
+        again = "–" if one.again is None else f"{one.again:.0%}"
+        words = [one.claim.sentence, one.claim.section, one.outcome, again, one.effect or "–", share, str(one.seeds)]
         rows.append([*words, f"`{one.claim.command}`"])
     sums = ", ".join(f"{count} {name}" for name, count in counted(found).items())
-    header = ["claim", "section", "outcome", "effect", "models that pass", "seeds", "again"]
+    header = ["claim", "section", "outcome", "again so", "effect", "models that pass", "seeds", "command"]
     return f"{table(header, rows)}\n\n{len(found)} claims: {sums}."
 
 

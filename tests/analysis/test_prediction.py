@@ -1,8 +1,12 @@
 """Areas under ROC curves, their intervals, and what groups alone foretell."""
 
-import pytest
+import statistics
 
-from mixerscope.analysis.prediction import area, left_out_means, left_out_sums, resampled
+import numpy as np
+import pytest
+import torch
+
+from mixerscope.analysis.prediction import _weighed, area, left_out_means, left_out_sums, resampled
 
 
 def test_areas_count_pairs_and_ties_half():
@@ -46,8 +50,27 @@ def test_a_group_foretells_without_having_seen_the_cohort():
 
 def test_seeds_are_drawn_again_within_their_cell():
     low, high = resampled({"a": [0.0, 1.0], "b": [10.0, 10.0]}, lambda of: sum(of["a"]) / 2 + sum(of["b"]) / 2)
-    assert (low, high) == (10.0, 11.0)
+    # From 10 to 11; Student's t with two degrees of freedom, of four numbers.
+    stretch = 4.303 / 1.960 * 2**0.5
+    assert (low, high) == pytest.approx((10.5 - 0.5 * stretch, 10.5 + 0.5 * stretch), abs=0.002)
     assert resampled({"a": [1.0]}, lambda of: of["a"][0]) == (None, None)
+
+
+@pytest.mark.parametrize(("cells", "rounds"), [(1, 300), (15, 100)])
+def test_intervals_over_five_seeds_hold_the_truth(cells, rounds):
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(rounds):
+        groups = {cell: list(rng.normal(cell, 1.0, 5)) for cell in range(cells)}
+        low, high = resampled(groups, lambda of: statistics.fmean(map(statistics.fmean, of.values())), draws=200)
+        held += low <= statistics.fmean(range(cells)) <= high
+    assert 0.91 * rounds <= held <= 0.99 * rounds
+
+
+def test_a_cohort_that_is_drawn_twice_is_two():
+    """Pairs within one cohort then count twice, not four times."""
+    pairs, drawn = torch.tensor([[5.0, 1.0], [2.0, 7.0]]), torch.tensor([[2.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
+    assert _weighed(pairs, drawn).tolist() == [10.0, 15.0, 14.0]
 
 
 def test_factors_add_up_over_the_other_cohorts():

@@ -4,7 +4,9 @@ import pytest
 
 from mixerscope.analysis.readability import (
     ShapeRules,
+    distance,
     flip,
+    goes_with,
     grouping,
     profile,
     readability,
@@ -62,3 +64,12 @@ def test_flip_and_grouping_have_the_signs_that_were_claimed():
     late, early = [0, 0, 0, 0, 1.0], [0, 1.0, 1, 1, 1]
     assert grouping(late, parity=late, brackets=early) > 0
     assert grouping(early, parity=late, brackets=early) < 0
+
+
+def test_what_is_far_beyond_parity_does_not_go_with_it():
+    parity, brackets = [0, 0.2, 0.4, 1.0], [0, 0.8, 0.9, 1.0]
+    assert goes_with(parity, parity, brackets) == pytest.approx(distance(parity, brackets))
+    far = [0, 0, 0, 0.2]
+    assert grouping(far, parity, brackets) == pytest.approx(distance(parity, brackets)), "as much as parity itself"
+    assert goes_with(far, parity, brackets) < 0
+    assert goes_with(brackets, parity, brackets) < 0

@@ -4,7 +4,7 @@ import pytest
 
 from mixerscope.experiments.paper.claim_tests_more import TESTS
 from mixerscope.experiments.paper.claims import Claim, Evidence, counted, judged, load_claims
-from mixerscope.experiments.paper.evidence import combined, difference
+from mixerscope.experiments.paper.evidence import ahead_of, combined, difference
 from mixerscope.experiments.paper.sweeps import figure_names
 
 CLAIM = Claim("x", "Something is large.", "4.2", "fig3")
@@ -69,6 +69,19 @@ def test_claims_are_counted_by_outcome_and_seeds():
     }
 
 
-def test_seeds_are_paired():
+def test_it_is_said_how_far_an_outcome_is_one_of_these_seeds():
+    sure = judged(CLAIM, Evidence(of([1.0, 1.0, 1.0], [0.8, 0.9, 1.0]), 0.5, "number"))
+    assert (sure.outcome, sure.again) == ("holds", 1.0)
+    # Of three, two must pass: (1/3)^3 + 3 (1/3)^2 (2/3) that they do, where one of three does.
+    toss = judged(CLAIM, Evidence(of([1.0, 0.4, 0.3]), 0.5, "number"))
+    assert toss.outcome == "does not hold"
+    assert toss.again == pytest.approx(20 / 27, abs=0.05)
+    assert judged(CLAIM, Evidence(of([1.0], [1.0, 1.0]), 0.5, "number")).again is None, "one seed does not tell"
+    assert judged(CLAIM, Evidence(of([1.0, 1.0], [], []), 0.5, "number")).again is None, "not tested"
+
+
+def test_seeds_are_paired_where_they_are_of_one_model_and_nowhere_else():
     assert difference({0: 5.0, 1: 4.0}, {1: 1.0, 2: 9.0}) == {1: 3.0}
+    assert ahead_of({0: 5.0, 7: 4.0}, {1: 1.0, 2: 2.0, 3: 9.0}, {0: 3.0}) == {0: 2.0, 7: 1.0}, "the best median"
+    assert ahead_of({0: 5.0}, {1: 1.0}, {}) == {}, "one was not run"
     assert combined(lambda a: None if a > 1 else a, {0: 0.5, 1: 2.0}) == {0: 0.5}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from benchmarks import state_study
 from benchmarks.paste import pasted
 from benchmarks.reproduction import COSTS, DRAWING, PAGE, PICTURE, tables
 
@@ -42,8 +43,9 @@ def test_a_figure_is_that_of_the_data(name, results, tmp_path):
     assert (KEPT / name / "figure.png").is_file()
 
 
-def test_the_first_page_shows_figure_3_as_it_is_kept():
-    assert PICTURE.read_bytes() == DRAWING.read_bytes(), "`make reproduction` puts it there"
+def test_the_docs_show_drawings_as_they_are_kept():
+    for drawing, picture in ((DRAWING, PICTURE), (state_study.DRAWING, state_study.PICTURE)):
+        assert picture.read_bytes() == drawing.read_bytes(), "`make reproduction` puts it there"
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -65,9 +67,17 @@ def test_the_data_has_the_hashes_on_record():
 
 
 def test_the_tables_of_the_docs_are_those_of_the_data(root):
-    page = (root / "docs" / PAGE).read_text()
-    for name, text in tables().items():
-        assert pasted(page, name, text) == page, f"`make reproduction` writes {name!r} again"
+    whole = {(PAGE, name): text for name, text in tables().items()} | state_study.tables()
+    for (page, name), text in whole.items():
+        said = (root / "docs" / page).read_text()
+        assert pasted(said, name, text) == said, f"`make reproduction` writes {name!r} again"
+
+
+def test_the_docs_say_how_much_of_what_documents_do_is_common_to_seeds(root):
+    rows = json.loads((root / "benchmarks" / "results" / "documents_in_common.json").read_text())
+    said = " ".join((root / "docs" / PAGE).read_text().split())
+    few = sum(row["in_common"] <= 0.05 for row in rows)
+    assert f"0.05 of the variance over documents or less in {few} of {len(rows)} cases" in said
 
 
 def test_the_page_is_that_of_the_data():
@@ -77,6 +87,19 @@ def test_the_page_is_that_of_the_data():
     assert f"of {len(outcomes)} sentences {outcomes.count('supported')} supported, " in page, "the second study"
     for name in re.findall(r'href="(task-flip/[^"]+)"', page):
         assert (KEPT / name).is_file()
+
+
+def test_the_page_counts_the_numbers_that_agree_and_lists_those_that_do_not():
+    lines = [line.split(" | ") for path in KEPT.glob("*/table.md") for line in path.read_text().splitlines()]
+    told = [(line[6], line[-1].removesuffix(" |")) for line in lines if len(line) == 9]
+    agree = [float(published) for published, outcome in told if outcome == "inside"]
+    others = [outcome for _, outcome in told]
+    page, apart, unlike = (KEPT / INDEX).read_text(), others.count("uninformative"), others.count("outside")
+    start = f"Of {len(agree) + apart + unlike} published numbers beside five seeds of ours {len(agree)} <span"
+    assert start in page
+    assert f"({sum(value <= 1.0 for value in agree)} of them are 1% or less" in page
+    listed = page.partition('id="disagree"')[2].partition("</section>")[0]
+    assert listed.count("<tr>") == 1 + unlike
 
 
 def test_what_is_kept_is_small():

@@ -7,7 +7,15 @@ import pytest
 
 from mixerscope.experiments.paper.data import published_documents
 from mixerscope.experiments.paper.sweeps import Choice, load_figure, measured_documents
-from mixerscope.experiments.paper.tables import Beside, beside, cells_of, counts, markdown, other_documents, prediction
+from mixerscope.experiments.paper.tables import (
+    Beside,
+    beside,
+    cells_of,
+    counts,
+    markdown,
+    open_by_documents,
+    prediction,
+)
 
 
 def rows(values: list[float | None], panel: str = "Original", row: str = "Mamba", width: int = 64) -> list[dict]:
@@ -36,48 +44,54 @@ def test_four_seeds_have_no_interval_and_none_leaves_what_is_possible():
     assert prediction([0.0, 0.0, 0.0, 0.0, 30.0]) == pytest.approx((0.0, 46.8), abs=0.1)
 
 
-def test_other_documents_take_a_number_as_far_as_the_interval_over_ours_says():
-    five = [{**row, "low": row["value"] - 1.0, "high": row["value"] + 2.0} for row in rows([60.0] * 5)]
-    assert other_documents(five, 1.0) == pytest.approx((2**0.5, 2 * 2**0.5)), "ours chanced to be some, theirs others"
-    assert other_documents(five, 5.0) == pytest.approx((6**0.5, 2 * 6**0.5)), "theirs were a fifth as many"
-    assert other_documents(rows([60.0] * 5), 1.0) == (0.0, 0.0), "nothing is known of documents"
-    [alike] = beside(five, {("Original", "Mamba", 64): 58.7})
-    assert (alike.interval, alike.outcome) == (pytest.approx((58.59, 62.83), abs=0.01), "inside")
-    [few] = beside(five, {("Original", "Mamba", 64): 57.7}, times=5.0)
+def with_ends(values: list[float], below: float, above: float) -> list[dict]:
+    return [{**row, "low": row["value"] - below, "high": row["value"] + above} for row in rows(values)]
+
+
+def test_fewer_documents_take_a_number_further_and_none_come_closer_than_documents_alone():
+    assert open_by_documents(with_ends([60.0] * 5, 1.0, 2.0)) == (1.0, 2.0)
+    assert open_by_documents(rows([60.0] * 5)) == (0.0, 0.0), "nothing is known of documents"
+    seeds = [60.0, 62.0, 58.0, 61.0, 59.0]
+    (low, high), (same_low, same_high) = prediction(seeds), prediction(seeds, (1.0, 2.0))
+    assert (low, high) == (same_low, same_high), "the spread over seeds has as many documents in it"
+    fewer_low, fewer_high = prediction(seeds, (1.0, 2.0), times=5.0)
+    assert fewer_low == pytest.approx(60 - ((60 - low) ** 2 + 4.0) ** 0.5), "a fifth as many"
+    assert fewer_high == pytest.approx(60 + ((high - 60) ** 2 + 16.0) ** 0.5)
+    alike = prediction([60.0] * 5, (1.0, 2.0))
+    assert alike == pytest.approx((60 - 1.2**0.5, 60 + 2 * 1.2**0.5)), "five seeds that chance to be alike"
+    [few] = beside(with_ends([60.0] * 5, 1.0, 2.0), {("Original", "Mamba", 64): 57.7}, times=5.0)
     assert few.outcome == "inside"
     assert measured_documents(Choice()) / published_documents(load_figure("fig5")) == 5
     assert measured_documents(Choice()) == published_documents(load_figure("fig3")) == 320
 
 
-def test_the_interval_holds_a_run_on_documents_of_its_own_and_would_not_without_these():
-    """Likelihoods of made-up models that differ by their seed, and of documents some of which are harder for all."""
+@pytest.mark.parametrize(("ours", "theirs", "seeds_alone"), [(320, 320, (0.93, 0.97)), (320, 64, (0.5, 0.9))])
+def test_the_interval_holds_a_run_on_documents_of_its_own(ours, theirs, seeds_alone):
+    """Models that differ by their seed, a little or not at all; what is hard for one of them is not for another."""
     rng = np.random.default_rng(0)
-    documents, held, held_by_seeds = 320, 0, 0
-    rounds = 400
+    rounds, held, held_by_seeds = 600, 0, 0
+
+    def measured(seeds: int, documents: int, base: float, spread: float) -> list[dict]:
+        told = [rng.normal(rng.normal(base, spread), 15.0, documents) for _ in range(seeds)]
+        values = rows([float(one.mean()) for one in told])
+        ends = [1.96 * one.std(ddof=1) / documents**0.5 for one in told]
+        return [
+            {**row, "low": row["value"] - end, "high": row["value"] + end}
+            for row, end in zip(values, ends, strict=True)
+        ]
+
     for _ in range(rounds):
-        base, spread = rng.uniform(2.0, 98.0), rng.uniform(0.0, 1.5)
-
-        def measured(seeds: int, base: float = base, spread: float = spread) -> list[dict]:
-            hard = rng.normal(0.0, 20.0, documents)
-            told = [rng.normal(base, spread) + hard + rng.normal(0.0, 10.0, documents) for _ in range(seeds)]
-            ends = [1.96 * one.std(ddof=1) / documents**0.5 for one in told]
-            values = rows([float(one.mean()) for one in told])
-            return [
-                {**row, "low": row["value"] - end, "high": row["value"] + end}
-                for row, end in zip(values, ends, strict=True)
-            ]
-
-        ours, [theirs] = measured(5), measured(1)
-        values = [row["value"] for row in ours]
-        for with_documents in (True, False):
-            ends = other_documents(ours, 1.0) if with_documents else (0.0, 0.0)
-            found = prediction(values, ends, within=(-100.0, 200.0))
-            assert found is not None
-            inside = found[0] <= theirs["value"] <= found[1]
-            held += inside and with_documents
-            held_by_seeds += inside and not with_documents
-    assert 0.93 * rounds < held
-    assert held_by_seeds < 0.85 * rounds
+        base, spread = rng.uniform(5.0, 95.0), rng.uniform(0.0, 1.0)
+        own, [other] = measured(5, ours, base, spread), measured(1, theirs, base, spread)
+        values, within = [row["value"] for row in own], (-100.0, 200.0)
+        for found, count in (
+            (prediction(values, open_by_documents(own), ours / theirs, within), 1),
+            (prediction(values, within=within), 0),
+        ):
+            inside = found[0] <= other["value"] <= found[1]
+            held, held_by_seeds = held + inside * count, held_by_seeds + inside * (1 - count)
+    assert 0.94 * rounds <= held
+    assert seeds_alone[0] * rounds <= held_by_seeds <= seeds_alone[1] * rounds
 
 
 @pytest.mark.parametrize(

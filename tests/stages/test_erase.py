@@ -167,6 +167,28 @@ def test_what_is_left_is_looked_for_in_documents_that_no_erasure_was_fitted_to()
     assert all(one.unseen > 0.9 for one in single), "what was not erased is still read there"
 
 
+def test_boundaries_can_be_read_in_more_documents_than_memories():
+    task = Parity(length=8)
+    model = EVERY_STATE[0].build(task, 0)
+
+    def found_with(**more):
+        asked = {**SMALL, "documents": 200, **more}
+        return found_of(model, RunSpec(task=task, model=model.spec, stages={"erase": asked}))
+
+    usual, more = found_with(), found_with(stream_documents=400)
+    assert found_with(stream_documents=200) == usual
+    assert more.judged > usual.judged
+    assert more.once == usual.once, "at one position as before"
+
+    def inside(found):
+        return [one for one in found.erased if one.method.endswith("every step")]
+
+    assert inside(more) == inside(usual) != []
+    for all_of_them in ("erased", "refitted"):
+        ours, theirs = ([one for one in getattr(f, all_of_them) if one.method == "leace"] for f in (usual, more))
+        assert ours != theirs
+
+
 def test_a_model_that_knows_nothing_has_nothing_to_lose():
     spec = spec_of({"erase": SMALL}, Parity(length=8), "gru", width=8)
     found = found_of(fresh(spec), spec)

@@ -1,13 +1,15 @@
 """How well a number that is known early tells which models do well later: areas under ROC curves, with intervals over
 cohorts, whose members are more alike than models of different ones."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from mixerscope.analysis.quantiles import normal_quantile, t_quantile
 from mixerscope.randomness import stream
 
 DRAWS = 2000
@@ -44,12 +46,18 @@ def area(
         return None
     wins = ((score[:, None] > score[None]).double() + 0.5 * (score[:, None] == score[None])) * compared
     own = torch.nn.functional.one_hot(_numbered(cohorts)).double()  # [n, c]
-    # By pairs of cohorts: resampling cohorts is weighing these.
+    # By pairs of cohorts: resampling cohorts is weighing these. One that is drawn twice is two, each with its pairs.
     won, asked = own.T @ wins @ own, own.T @ compared.double() @ own
     drawn = _times_drawn(own.shape[1])
-    values = torch.einsum("bi,ij,bj->b", drawn, won, drawn) / torch.einsum("bi,ij,bj->b", drawn, asked, drawn)
+    values = _weighed(won, drawn) / _weighed(asked, drawn)
     low, high = _ends(values[values.isfinite()])
     return Area((wins.sum() / compared.sum()).item(), low, high, int(compared.sum()))
+
+
+def _weighed(pairs: Tensor, drawn: Tensor) -> Tensor:
+    """[b] sums over pairs of cohorts [c, c], by how often each is drawn [b, c]."""
+    own = pairs.diagonal()
+    return torch.einsum("bi,ij,bj->b", drawn, pairs - own.diag(), drawn) + drawn @ own
 
 
 def _numbered(names: Sequence[str]) -> Tensor:
@@ -108,17 +116,35 @@ def resampled(
     draws: int = DRAWS,
 ) -> tuple[float | None, float | None]:
     """Ends of 95% of what a statistic gives when each group is drawn again from its own items; None where there is a
-    group with one item, or none: a seed does not tell how seeds differ."""
+    group with one item, or none: a seed does not tell how seeds differ.
+
+    Few items drawn again vary less than new ones would, and how much they vary is itself known badly: the ends of what
+    was drawn hold the truth of five seeds in 81 cases of 100. So they are stretched from the middle by what Student's t
+    and the lost degree of freedom ask for: 1.58 times for one group of five, 1.14 times for fifteen.
+    """
     if any(len(items) < 2 for items in groups.values()):
         return None, None
+    whole = statistic(groups)
+    values = [value for again in _drawn_again(groups, draws) if (value := statistic(again)) is not None]
+    low, high = _ends(torch.tensor(values, dtype=torch.float64), draws)
+    if whole is None or low is None or high is None:
+        return None, None
+    count, degrees = (sum(len(items) - less for items in groups.values()) for less in (0, 1))
+    stretch = t_quantile(degrees) / normal_quantile() * math.sqrt(count / degrees)
+    return whole + stretch * min(0.0, low - whole), whole + stretch * max(0.0, high - whole)
+
+
+def share_of_draws(
+    groups: Mapping[Key, Sequence[Item]], holds: Callable[[Mapping[Key, Sequence[Item]]], bool], draws: int = DRAWS
+) -> float:
+    """In which share of draws of each group from its own items something holds of them."""
+    return sum(map(holds, _drawn_again(groups, draws))) / draws
+
+
+def _drawn_again(groups: Mapping[Key, Sequence[Item]], draws: int) -> Iterator[dict[Key, list[Item]]]:
     rng = stream(0, "seeds")
-    values: list[float] = []
     for _ in range(draws):
-        again = {
+        yield {
             key: [items[i] for i in torch.randint(len(items), (len(items),), generator=rng).tolist()]
             for key, items in groups.items()
         }
-        value = statistic(again)
-        if value is not None:
-            values.append(value)
-    return _ends(torch.tensor(values, dtype=torch.float64), draws)

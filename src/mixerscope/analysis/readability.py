@@ -107,3 +107,9 @@ def distance(one: Sequence[float], other: Sequence[float]) -> float:
 def grouping(asked: Sequence[float], parity: Sequence[float], brackets: Sequence[float]) -> float:
     """Above 0 where a curve lies nearer that of parity than that of brackets."""
     return distance(asked, brackets) - distance(asked, parity)
+
+
+def goes_with(asked: Sequence[float], parity: Sequence[float], brackets: Sequence[float]) -> float:
+    """Above 0 where a curve lies nearer that of parity than that of brackets, and nearer it than brackets do. On the
+    far side of parity a curve has all of the grouping there can be, however far away it is."""
+    return min(grouping(asked, parity, brackets), distance(parity, brackets) - distance(asked, parity))

@@ -33,6 +33,7 @@ from mixerscope.stages.vectors import (
     draw_vectors_at,
     label_names,
 )
+from mixerscope.tasks import StateTask
 
 
 class EraseStates(Stage):
@@ -49,6 +50,9 @@ class EraseStates(Stage):
     """What is erased: `answer`, `state`, or what else is true of it."""
     documents: PositiveInt = 3000
     """Of which the vectors are taken that erasures and probes are fitted to."""
+    stream_documents: PositiveInt | None = None
+    """The same at boundaries of the stream, where vectors cost least; left out, as many. The more there are, the less
+    erasures leave in documents that they were not found in."""
     each: PositiveInt = 4
     """Random positions of each document."""
     first: int | None = Field(default=None, ge=1)
@@ -79,12 +83,16 @@ class EraseStates(Stage):
         demand_places(spec, max(self.times), "stages.erase.times")
 
     def draw(self, spec: RunSpec) -> Vectors:
-        task, names = demand_states(spec.task), [*{ANSWER, self.label}]
-        return draw_vectors(task, self.documents, self.each, self.first, names, spec.data_seed)
+        return self._draw(spec, demand_states(spec.task), self.documents)
+
+    def _draw(self, spec: RunSpec, task: StateTask, documents: int) -> Vectors:
+        return draw_vectors(task, documents, self.each, self.first, [*{ANSWER, self.label}], spec.data_seed)
 
     def run(self, trained: Trained) -> list[Result]:
         spec, models = trained.first, trained.models
         task, members, drawn = demand_states(spec.task), Members(models), self.draw(spec)
+        many = self.stream_documents or self.documents
+        stream_drawn = drawn if many == self.documents else self._draw(spec, task, many)
         names = list(drawn.labels)
         sizes = [task.at_length(times * task.length).changed(only_last=False) for times in self.times]
         seen = [
@@ -94,20 +102,18 @@ class EraseStates(Stage):
         counting = Counting(members, seen)
         boundaries, inside = models[0].boundaries(), carried_states(models[0])
         total = len(boundaries) + len(inside) + len(sizes) + 1
-        irrelevant = irrelevant_label(drawn, self.label, spec.data_seed)
+        irrelevant, irrelevant_in_stream = (
+            irrelevant_label(one, self.label, spec.data_seed) for one in (drawn, stream_drawn)
+        )
         erased: list[list[Erased]] = [[] for _ in models]
         again: list[list[Refitted]] = [[] for _ in models]
         once: list[list[ErasedOnce]] = [[] for _ in models]
         kept: dict[str, Kept] = {}
         finite = torch.ones(len(models), dtype=torch.bool)
-        for done, (site, x) in enumerate(site_vectors(members, drawn.batch, boundaries, drawn.positions).items()):
-            finite &= x.isfinite().flatten(1).all(1).cpu()
-            known = Known.of(x, drawn, self.label)
-            methods = {method: known.eraser(method, irrelevant) for method in METHODS}
-            kept[site] = Kept(known.probe.directions(), {method: methods[method] for method in WHOLE})
-            if site == boundaries[-1] and layers_of(models[0]):  # of foreign ones nobody knows the head
-                methods["head"] = _head(models, task.answer_tokens(torch.arange(task.automaton.num_states)), known)
-            self._measure(site, methods, known, counting, erased)
+        for done, site in enumerate(boundaries):
+            found = self._measure_boundary(site, models, task, stream_drawn, irrelevant_in_stream, counting, erased)
+            kept[site], whole = found
+            finite &= whole
             trained.progress(done + 1, total)
         position = middle(task, None)
         there = Middle(members, position, seen[0]) if self.once else None
@@ -120,19 +126,20 @@ class EraseStates(Stage):
             trained.progress(len(boundaries) + done + 1, total)
         for at, longer in enumerate(sizes):
             if self.refit and longer.length > task.length:
-                held = draw_vectors(longer, self.documents, self.each, self.first, names, spec.data_seed)
+                held = self._draw(spec, longer, many)
                 refitted(members, held, self.label, kept, counting, at, longer.length, again)
             trained.progress(len(boundaries) + len(inside) + at + 1, total)
         ablated = ablations(members, counting, self.turns)
         trained.progress(total, total)
-        judged = drawn.parts.judge
-        documents = " ".join([drawn.batch.sha256(), *(batch.sha256() for batch in seen)])
+        judged = stream_drawn.parts.judge
+        batches = [drawn.batch, *([stream_drawn.batch] if stream_drawn is not drawn else []), *seen]
+        documents = " ".join(batch.sha256() for batch in batches)
         return [
             Done(
                 (
                     Erasures(
                         *(self.label, tuple(longer.length for longer in sizes), counting.clean[k], counting.guessing),
-                        *(chance_of(drawn.labels[self.label][judged]), tuple(erased[k]), tuple(ablated[k])),
+                        *(chance_of(stream_drawn.labels[self.label][judged]), tuple(erased[k]), tuple(ablated[k])),
                         judged=int(judged.sum()),
                         position=position if self.once else None,
                         once=tuple(once[k]),
@@ -145,6 +152,29 @@ class EraseStates(Stage):
             else Impossible("some activation is not finite", documents=documents)
             for k, measurable in enumerate(finite.tolist())
         ]
+
+    def _measure_boundary(
+        self,
+        site: str,
+        models: list[Model],
+        task: StateTask,
+        drawn: Vectors,
+        irrelevant: Tensor,
+        counting: Counting,
+        erased: list[list[Erased]],
+    ) -> tuple[Kept, Tensor]:
+        """Adds what erasing does at one boundary, whose vectors are gone before those of the next one are there; gives
+        what was found, and which models' vectors are finite."""
+        members = counting.members
+        x = site_vectors(members, drawn.batch, [site], drawn.positions)[site]
+        known = Known.of(x, drawn, self.label)
+        methods = {method: known.eraser(method, irrelevant) for method in METHODS}
+        kept = Kept(known.probe.directions(), {method: methods[method] for method in WHOLE})
+        if site == models[0].boundaries()[-1] and layers_of(models[0]):  # of foreign ones nobody knows the head
+            answers = task.answer_tokens(torch.arange(task.automaton.num_states))
+            methods["head"] = _head(models, answers, known)
+        self._measure(site, methods, known, counting, erased)
+        return kept, x.isfinite().flatten(1).all(1).cpu()
 
     def _measure(
         self, site: str, methods: Mapping[str, Eraser], known: Known, counting: Counting, erased: list[list[Erased]]

@@ -40,8 +40,8 @@ def refitted(
     if not able:
         return
     chance = round(chance_of(drawn.labels[label][drawn.parts.judge]), DIGITS)
-    for site, x in site_vectors(members, drawn.batch, list(kept), drawn.positions).items():
-        known = Known.of(x, drawn, label)
+    for site in kept:
+        known = Known.of(site_vectors(members, drawn.batch, [site], drawn.positions)[site], drawn, label)
         alike = [tuple(rounded(row)) for row in cosines(kept[site].read, known.probe.directions()).tolist()]
         before = rounded(known.probe.accuracy.tolist())
         for method in WHOLE:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from mixerscope.experiments.paper.claims import Evidence, Test
 from mixerscope.experiments.paper.data import share_of
-from mixerscope.experiments.paper.evidence import BySeed, Cells, Numbers, combined, difference, over_widths
+from mixerscope.experiments.paper.evidence import BySeed, Cells, Numbers, ahead_of, over_widths
 from mixerscope.experiments.paper.panels import ACCURACY, ORIGINAL
 
 ALL = (16, 32, 64, 128, 256)
@@ -37,15 +37,12 @@ def likelihoods(n: Numbers, row: str, widths: Sequence[int], figure: str = "fig3
     return over_widths(row, widths, lambda row, d: n.at(figure, ORIGINAL, row, d))
 
 
-def best_of(n: Numbers, figure: str, panel: str, rows: Sequence[str], width: int) -> BySeed:
-    """The best of several architectures, seed by seed, of those that were run; all of them must have been."""
-    return combined(lambda *values: max(values), *(n.at(figure, panel, row, width) for row in rows))
-
-
 def ahead(n: Numbers, row: str, others: Sequence[str], widths: Sequence[int], figure: str, panel: str) -> Cells:
     """How many points one architecture is ahead of the best of others."""
     return over_widths(
-        row, widths, lambda row, d: difference(n.at(figure, panel, row, d), best_of(n, figure, panel, others, d))
+        row,
+        widths,
+        lambda row, d: ahead_of(n.at(figure, panel, row, d), *(n.at(figure, panel, other, d) for other in others)),
     )
 
 
@@ -103,7 +100,7 @@ TESTS["based-kernel-1"] = lambda n: Evidence(
 @test_of("mamba-step")
 def _(n: Numbers) -> Evidence:
     def step(_: str, d: int) -> BySeed:
-        return difference(n.at("fig4a", ORIGINAL, "2", d), n.at("fig4a", ORIGINAL, "1", d))
+        return ahead_of(n.at("fig4a", ORIGINAL, "2", d), n.at("fig4a", ORIGINAL, "1", d))
 
     return Evidence(over_widths("2 over 1", FROM_32, step), STEP, "points of likelihood")
 
@@ -119,7 +116,7 @@ def _(n: Numbers) -> Evidence:
 @test_of("based-long")
 def _(n: Numbers) -> Evidence:
     def step(_: str, d: int) -> BySeed:
-        return difference(n.at("fig4b", ACCURACY, "3", d), n.at("fig4b", ACCURACY, "long", d))
+        return ahead_of(n.at("fig4b", ACCURACY, "3", d), n.at("fig4b", ACCURACY, "long", d))
 
     return Evidence(over_widths("3 over long", FROM_32, step), STEP, "points of accuracy")
 

@@ -14,7 +14,7 @@ from mixerscope.experiments.paper.claim_tests import (
 )
 from mixerscope.experiments.paper.claims import Evidence
 from mixerscope.experiments.paper.data import NEXT_INPUT
-from mixerscope.experiments.paper.evidence import BySeed, Cells, Numbers, difference, over_widths
+from mixerscope.experiments.paper.evidence import BySeed, Cells, Numbers, ahead_of, difference, over_widths
 from mixerscope.experiments.paper.panels import ACCURACY, CORRUPTED, ORIGINAL, named
 
 SEVEN = ("Mamba", "Hyena", "H3", "DeltaNet", "Based", "BaseConv", "Attention")
@@ -56,21 +56,21 @@ TESTS["treecall-no-conv-value"] = lambda n: Evidence(_margins(n, "fig8", ("none"
 
 @test_of("treecall-no-conv-learns")
 def _(n: Numbers) -> Evidence:
-    own = difference(n.at("fig8", ACCURACY, "none", 256), n.at("fig7", ACCURACY, "Based", 256))
+    own = ahead_of(n.at("fig8", ACCURACY, "none", 256), n.at("fig7", ACCURACY, "Based", 256))
     return Evidence({"d=256": own}, 0.0, f"{POINTS} ahead of Based")
 
 
 @test_of("treecall-conv-helps")
 def _(n: Numbers) -> Evidence:
     def gained(_: str, d: int) -> BySeed:
-        return difference(n.at("fig8", ACCURACY, "4", d), n.at("fig8", ACCURACY, "none", d))
+        return ahead_of(n.at("fig8", ACCURACY, "4", d), n.at("fig8", ACCURACY, "none", d))
 
     return Evidence(over_widths("4 over none", ALL, gained), 0.0, POINTS)
 
 
 def _without_positions(n: Numbers, panel: str, row: str, d: int) -> BySeed:
     """How much better without learned positions."""
-    return difference(n.at("fig9", panel, f"{row}, none", d), n.at("fig9", panel, f"{row}, learned", d))
+    return ahead_of(n.at("fig9", panel, f"{row}, none", d), n.at("fig9", panel, f"{row}, learned", d))
 
 
 TESTS["attention-needs-positions"] = lambda n: Evidence(
@@ -129,7 +129,7 @@ def _(n: Numbers) -> Evidence:
 @test_of("one-block-mamba")
 def _(n: Numbers) -> Evidence:
     def gained(_: str, d: int) -> BySeed:
-        return difference(n.at("fig11", "AR", "Mamba, 1", d), n.at("fig11", "AR", "Mamba, 2", d))
+        return ahead_of(n.at("fig11", "AR", "Mamba, 1", d), n.at("fig11", "AR", "Mamba, 2", d))
 
     return Evidence(over_widths("Mamba", FROM_64, gained), -ABOUT, "points of accuracy, one block minus two")
 
@@ -144,14 +144,14 @@ TESTS["one-block-induction"] = lambda n: Evidence(
 
 @test_of("one-block-treecall")
 def _(n: Numbers) -> Evidence:
-    lost = difference(n.at("fig11", "ATR", "Attention, 2", 256), n.at("fig11", "ATR", "Attention, 1", 256))
+    lost = ahead_of(n.at("fig11", "ATR", "Attention, 2", 256), n.at("fig11", "ATR", "Attention, 1", 256))
     return Evidence({"Attention d=256": lost}, STEP / 2, "points of accuracy lost")
 
 
 @test_of("three-blocks")
 def _(n: Numbers) -> Evidence:
     def apart(row: str, d: int) -> BySeed:
-        found = difference(n.at("fig12", "3 layers", row, d), n.at("fig12", "2 layers", row, d))
+        found = ahead_of(n.at("fig12", "3 layers", row, d), n.at("fig12", "2 layers", row, d))
         return {seed: abs(value) for seed, value in found.items()}
 
     return Evidence({f"{row} d={d}": apart(row, d) for row in SIX for d in ALL}, 2 * ABOUT, POINTS, below=True)

@@ -8,10 +8,11 @@ stated where more than half of those cells do, and else does not hold. It is tes
 
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mixerscope.analysis.prediction import share_of_draws
 from mixerscope.analysis.quantiles import exact_interval
 from mixerscope.experiments.paper.data import Results
 from mixerscope.experiments.paper.evidence import Cells, Numbers
@@ -20,6 +21,7 @@ HOLDS, WEAKER, FAILS, NOT_TESTED = "holds", "weaker than stated", "does not hold
 ENOUGH_SEEDS = 3
 MODELS_NEEDED = 0.9
 """Share of the models that must pass for a sentence about all of them."""
+DRAWS = 500
 LEAST_RUN = 0.5
 """Share of a sentence's cells that must have been run."""
 
@@ -69,6 +71,9 @@ class Tested:
     passed: int
     interval: tuple[float, float] | None
     """Of the share of models, not only these, that pass: 95%."""
+    again: float | None
+    """In which share of draws of seeds, with replacement within each cell, the outcome is the same; None where it was
+    not tested, or a cell has one seed."""
     missing: tuple[str, ...]
     """Cells that the sentence is about and that were not run, or did not learn enough to be asked."""
 
@@ -95,21 +100,34 @@ def judged(claim: Claim, evidence: Evidence) -> Tested:
     missing = tuple(label for label, by_seed in evidence.cells.items() if not by_seed)
     values = [value for own in cells.values() for value in own]
     if not values:
-        return Tested(claim, NOT_TESTED, "", 0, 0, 0, None, missing)
+        return Tested(claim, NOT_TESTED, "", 0, 0, 0, None, None, missing)
     passing = [evidence.passes(statistics.median(own)) for own in cells.values()]
     passed = sum(evidence.passes(value) for value in values)
     sign = "<" if evidence.below else ">"
     spread = f"{statistics.median(values):.3g} [{min(values):.3g}, {max(values):.3g}]"
     left = f", {len(missing)} not measured" if missing else ""
     effect = f"{evidence.of}: {spread}, needed {sign} {evidence.needed:g}; {sum(passing)} of {len(passing)} cells{left}"
-    outcome = _outcome(evidence, sum(passing) / len(passing), passed / len(values))
+    outcome, again = _outcome(evidence, cells.values()), _same_again(evidence, cells.values())
     if len(cells) < LEAST_RUN * len(evidence.cells):
-        outcome, effect = NOT_TESTED, f"{effect}: too few to say"
+        outcome, again, effect = NOT_TESTED, None, f"{effect}: too few to say"
     interval = exact_interval(passed, len(values))
-    return Tested(claim, outcome, effect, min(map(len, cells.values())), len(values), passed, interval, missing)
+    seeds = min(map(len, cells.values()))
+    return Tested(claim, outcome, effect, seeds, len(values), passed, interval, again, missing)
 
 
-def _outcome(evidence: Evidence, cells: float, models: float) -> str:
+def _same_again(evidence: Evidence, cells: Collection[Sequence[float]]) -> float | None:
+    """How far an outcome is one of these seeds."""
+    if min(map(len, cells)) < 2:
+        return None
+    outcome = _outcome(evidence, cells)
+    return share_of_draws(dict(enumerate(cells)), lambda of: _outcome(evidence, of.values()) == outcome, DRAWS)
+
+
+def _outcome(evidence: Evidence, values: Collection[Sequence[float]]) -> str:
+    """Of numbers of the models of each cell."""
+    every = [value for own in values for value in own]
+    cells = sum(evidence.passes(statistics.median(own)) for own in values) / len(values)
+    models = sum(map(evidence.passes, every)) / len(every)
     if cells >= evidence.of_cells and (models >= MODELS_NEEDED or evidence.of_cells < 1):
         return HOLDS
     return WEAKER if cells > evidence.of_cells / 2 else FAILS

@@ -1,5 +1,6 @@
 """What a claim is tested with: numbers of figures by seed, from what is kept."""
 
+import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -72,7 +73,17 @@ def combined(rule: Callable[..., float | None], *parts: Mapping[int, float]) -> 
 
 
 def difference(one: Mapping[int, float], other: Mapping[int, float]) -> BySeed:
+    """Of two numbers of the same models."""
     return combined(lambda a, b: a - b, one, other)
+
+
+def ahead_of(one: Mapping[int, float], *others: Mapping[int, float]) -> BySeed:
+    """How far each model is ahead of the best of other kinds, each of them at its median seed: seeds of different kinds
+    of models have nothing in common, so that none of them belongs to another. All of the kinds must have been run."""
+    if not all(others):
+        return {}
+    best = max(statistics.median(other.values()) for other in others)
+    return {seed: value - best for seed, value in one.items()}
 
 
 def over_widths(row: str, widths: Iterable[int], measured: Callable[[str, int], BySeed]) -> Cells:

@@ -63,30 +63,35 @@ class Beside:
 
 
 def prediction(
-    values: Sequence[float], documents: tuple[float, float] = (0.0, 0.0), within: tuple[float, float] = (0.0, 100.0)
+    values: Sequence[float],
+    documents: tuple[float, float] = (0.0, 0.0),
+    times: float = 1.0,
+    within: tuple[float, float] = (0.0, 100.0),
 ) -> tuple[float, float] | None:
-    """Where the next seed's value lies with 95%, inside what is possible: Student's t over seeds, and how far other
-    documents may take it below and above."""
+    """Where the next seed's value lies with 95%, inside what is possible, measured on documents of its own, of which
+    ours are `times` as many; `documents` is how far those of one seed leave its value open, below and above.
+
+    What documents do to a seed's value is hardly shared by seeds (`benchmarks/documents_in_common.py`), so
+    the spread over seeds has it already, for as many documents. Fewer ones are added to it. And no spread, however
+    small five seeds chance to have it, makes another value closer than documents alone would.
+    """
     n = len(values)
     if n < MIN_SEEDS:
         return None
     mean, spread = statistics.fmean(values), statistics.stdev(values)
     half = t_quantile(n - 1) * spread * math.sqrt(1 + 1 / n)
-    below, above = documents
-    return max(within[0], mean - math.hypot(half, below)), min(within[1], mean + math.hypot(half, above))
+    fewer, least = math.sqrt(max(0.0, times - 1)), math.sqrt(times + 1 / n)
+    below, above = (max(math.hypot(half, fewer * end), least * end) for end in documents)
+    return max(within[0], mean - below), min(within[1], mean + above)
 
 
-def other_documents(rows: Sequence[Row], times: float) -> tuple[float, float]:
-    """How far from our mean a value on documents of its own may lie, below and above. All our seeds are seen on the
-    same documents, so that what these chanced to be does not show between seeds: it moves all of ours, and the
-    documents that another number was measured on, so `times` as many fewer, move that one. Each is what the interval
-    over documents says of a seed, on average."""
+def open_by_documents(rows: Sequence[Row]) -> tuple[float, float]:
+    """How far below and above a seed's value its interval over documents reaches, on average."""
     known = [row for row in rows if row["value"] is not None and row.get("low") is not None]
     if not known:
         return 0.0, 0.0
-    both = math.sqrt(1 + times)
     below, above = (statistics.fmean(abs(row[end] - row["value"]) for row in known) for end in ("low", "high"))
-    return both * below, both * above
+    return below, above
 
 
 def beside(
@@ -105,7 +110,7 @@ def beside(
     for key in sorted({*found, *published}, key=lambda key: (panels.index(key[0]), lines.index(key[1]), key[2])):
         own = [row for _, row in sorted(found.get(key, {}).items())]
         values = tuple(row["value"] for row in own)
-        interval = None if exact else prediction(values, other_documents(own, times))
+        interval = None if exact else prediction(values, open_by_documents(own), times)
         cells.append(Beside(*key, values, published.get(key), interval, exact))
     return cells
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mixerscope.analysis.prediction import share_of_draws
 from mixerscope.analysis.quantiles import exact_interval
-from mixerscope.analysis.readability import profile, shapes_under_other_rules
+from mixerscope.analysis.readability import grouping, profile, shapes_under_other_rules
 from mixerscope.experiments.task_flip.claims_erasure import (
     SINGLE,
     available_not_needed,
@@ -23,6 +24,7 @@ from mixerscope.experiments.task_flip.claims_erasure import (
 )
 from mixerscope.experiments.task_flip.claims_pretrained import bottleneck, not_by_a_direction, tuned_flip
 from mixerscope.experiments.task_flip.evidence import (
+    DRAWS,
     Cells,
     apart_of,
     convolution_grouping,
@@ -54,6 +56,8 @@ from mixerscope.experiments.task_flip.study import (
 )
 
 JUMP = 0.5
+TAIL = 0.025
+"""Of draws of seeds; where more of them support a sentence, and more contradict it, it is open."""
 MAMBA = "Mamba"
 CONVOLVED = (MAMBA, "Mamba-2")
 LEAST_ARCHITECTURES = 3
@@ -101,7 +105,10 @@ def _late_on_parity(cells: Cells) -> Found:
     against = sum(len(_not_late(by_rule)) >= 2 for by_rule in rules)
     effect = f"{effect}; contradicted by {against} of {len(rules)} other sets of these"
     outcome: Outcome = "contradicted" if len(others) >= 2 else "supported"
-    return Found(outcome, effect, every.count("late") / len(every), low, high, min(map(len, known.values())))
+    found = Found(outcome, effect, every.count("late") / len(every), low, high, min(map(len, known.values())))
+    share = share_of_draws(shapes, lambda of: len(_not_late(of)) < 2, DRAWS)
+    effect = f"{effect}; other seeds would support it in {share:.3f} of draws"
+    return replace(found, outcome="open" if TAIL < share < 1 - TAIL else outcome, effect=effect)
 
 
 def _not_late(shapes: Mapping[str, Sequence[str]]) -> list[str]:
@@ -169,24 +176,28 @@ def _signed(value: float | None) -> str:
 
 def _grouping(cells: Cells) -> Found:
     known = [name for name in MAIN if _grouped(cells, S3, name)]
-    if len(known) < len(MAIN):
-        lacks = [name for name in MAIN if name not in known]
-        below = [name for name in known if (grouping_of(cells, S3, [name]) or 0.0) <= 0]
-        if not below:
-            return untestable(f"too few seeds learned all three tasks: {', '.join(lacks)}")
     single = {name: grouping_of(cells, S3, [name]) or 0.0 for name in known}
+    if len(known) < len(MAIN) and not any(value <= 0 for value in single.values()):
+        lacks = [name for name in MAIN if name not in known]
+        return untestable(f"too few seeds learned all three tasks: {', '.join(lacks)}")
     names = [(task, name) for task in (PARITY, BRACKETS, S3) for name in known]
-    low, high = cells.interval(names, lambda of: min(grouping_of(of, S3, [name]) or 0.0 for name in known))
-    said = "; ".join(f"{name} {value:+.2f}" for name, value in single.items())
-    hard = min(grouping_of(replace(cells, hard=True), S3, [name]) or 0.0 for name in known)
-    said = f"{said}; where the last token does not tell {hard:+.2f} at least"
-    # Nearer parity's curve is not yet near it.
-    apart = {name: [apart_of(cells, PARITY, other, [name]) for other in (BRACKETS, S3)] for name in known}
-    between = [name for name, (brackets, words) in apart.items() if brackets < words]
-    said += f"; parity itself is nearer brackets than S3 in {', '.join(between)}" if between else ""
-    if min(hard, *single.values()) <= 0:
-        return Found("contradicted", said, min(single.values()), low, high, cells.fewest(names))
-    return decided_at(0, Found("supported", said, min(single.values()), low, high, cells.fewest(names)))
+
+    def weakest(of: Cells) -> float:
+        return min(grouping_of(of, S3, [name]) or 0.0 for name in known)
+
+    low, high = cells.interval(names, weakest)
+    nearer = {name: grouping_of(cells, S3, [name], grouping) for name in known}
+    hard = weakest(replace(cells, hard=True))
+    effect = f"nearer parity than brackets, and nearer it than brackets are: {_each(single)}"
+    effect = f"{effect}; where the last token does not tell {hard:+.2f} at least"
+    effect = f"{effect}; the first alone, which S3 has wherever its curve lies beyond that of parity: {_each(nearer)}"
+    found = above(effect, min(single.values()), low, high, cells.fewest(names))
+    # Brackets that were opened last are read off the last token: without them it must hold too.
+    return replace(found, outcome="contradicted") if found.outcome == "supported" and hard <= 0 else found
+
+
+def _each(values: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {_signed(value)}" for name, value in values.items())
 
 
 def _grouped(cells: Cells, task: str, name: str) -> bool:

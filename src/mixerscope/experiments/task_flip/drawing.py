@@ -188,7 +188,7 @@ def flips(best: Mapping[Cell, Sequence[Model]], names: Sequence[str]) -> Any:
     return alt.hconcat(
         lines,
         _bars(flipped, main, "Flip from brackets to parity", "above 0: as was claimed"),
-        _bars(grouped, main, "S3: nearer parity or brackets", "above 0: nearer parity"),
+        _bars(grouped, main, "Does S3 go with parity?", "above 0: nearer it than brackets are"),
         spacing=30,
     )
 

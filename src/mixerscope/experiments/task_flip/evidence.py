@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
 from mixerscope.analysis.prediction import resampled
-from mixerscope.analysis.readability import distance, flip, grouping, profile
+from mixerscope.analysis.readability import distance, flip, goes_with, profile
 from mixerscope.experiments.task_flip.models import Cell, Erasure, Model
 from mixerscope.experiments.task_flip.pretrained import Tuned
 from mixerscope.experiments.task_flip.study import BRACKETS, PARITY, S3, TRANSFORMER
@@ -86,14 +86,22 @@ def flip_of(cells: Cells, others: Sequence[str]) -> float | None:
     return statistics.fmean(found)
 
 
-def grouping_of(cells: Cells, task: str, architectures: Sequence[str]) -> float | None:
-    """Mean over architectures of how much nearer parity's curve a task's is than brackets'; above 0 it is nearer."""
+Curve = Sequence[float]
+
+
+def grouping_of(
+    cells: Cells,
+    task: str,
+    architectures: Sequence[str],
+    how: Callable[[Curve, Curve, Curve], float] = goes_with,
+) -> float | None:
+    """Mean over architectures of whether a task's curve goes with parity's; above 0 it does."""
     found: list[float] = []
     for name in architectures:
         asked, parity, brackets = (cells.mean_curve(each, name) for each in (task, PARITY, BRACKETS))
         if asked is None or parity is None or brackets is None:
             return None
-        found.append(grouping(asked, parity, brackets))
+        found.append(how(asked, parity, brackets))
     return statistics.fmean(found) if found else None
 
 
@@ -112,7 +120,7 @@ def convolution_grouping(
         asked, parity, brackets = (_mean_of_blocks(cells.of(task, name), blocks) for task in (S3, PARITY, BRACKETS))
         if not asked or not parity or not brackets:
             return None
-        found.append(grouping(asked, parity, brackets))
+        found.append(goes_with(asked, parity, brackets))
     return statistics.fmean(found) if found else None
 
 

@@ -25,8 +25,8 @@ from mixerscope.store import write_bytes
 
 INTERVALS = (
     "Open: tested, and not told, as the interval holds what supports a sentence and what contradicts it. Intervals are"
-    " over seeds, drawn again within each cell. Of five seeds these are too narrow: of one cell they hold the truth in"
-    " 81 of 100 cases, of fifteen together in 92, in place of 95. Those of C1 and C9 are of a share, as if models of a"
+    " over seeds, drawn again within each cell, and stretched for how few they are: the truth of one cell, and of"
+    " fifteen together, then lies in 95 of 100. Those of C1 and C9 are of a share, as if models of a"
     " cell were no more alike than others. What would contradict C12, ranks alike in every cell, hardly could be."
 )
 INSIDE = (
