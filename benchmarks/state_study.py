@@ -71,11 +71,12 @@ def _left(rows: Sequence[dict[str, Any]]) -> str:
             found.append([method, f"{documents:,}", each[0], each[1], counts[0], each[2], counts[1], f"{told:.3f}"])
     header = ["way", "documents", "before", "left there", "nothing there", "left elsewhere", "nothing elsewhere"]
     lost = ", ".join(f"{architecture} on {task}" for (task, architecture), learned in tried.items() if not learned)
-    models = f"{sum(tried.values())} models of width {rows[0]['width']}{f', without {lost}, which did not learn' * bool(lost)}"
+    without = f", without {lost}, which did not learn" if lost else ""
     lines = [
-        f"Between the blocks of {models}, where the answer could be read (`python -m benchmarks.refits`). Medians, above",
-        "chance, of what a probe reads before and after, in the documents an erasure was found in and in others; at how many",
-        f"boundaries that is nothing, {MOST_LEFT} or less; and the share of the label's variance that a probe of others explains:",
+        f"Between the blocks of {sum(tried.values())} models of width {rows[0]['width']}{without}, where the answer",
+        "could be read (`python -m benchmarks.refits`). Medians, above chance, of what a probe reads before and",
+        "after, in the documents an erasure was found in and in others; at how many boundaries that is nothing,",
+        f"{MOST_LEFT} or less; and the share of the label's variance that a probe of others explains:",
     ]
     return "\n".join([*lines, "", table([*header, "explained"], found)])
 
