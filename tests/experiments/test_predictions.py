@@ -153,7 +153,7 @@ def test_what_the_document_says_of_misses_is_that_of_the_data():
     )
     assert f"{len(pass_all) - good} models that do not hold are like them" in said
     broken = Counter(m.cell[:2] for m in models if m.verdict == "carried" and not m.holds(FOUR))
-    most = [f"{number} {architecture} on {task}" for (task, architecture), number in broken.most_common(3)]
+    most = [f"{number} {architecture} on {task}" for (task, architecture), number in broken.most_common(2)]
     named = ", ".join(most).replace("Mamba, signed", "Mamba with signed transitions")
     assert f"Of the {broken.total()} carried ones that do not hold, {named.replace(' ', ' are ', 1)}." in said
     reasons = dict(load(KEPT)["models"].select("run_id", "verdict_reason").iter_rows())
@@ -170,8 +170,8 @@ def test_what_the_document_says_of_misses_is_that_of_the_data():
     (written, none, learned) = ((len(own), sum(bool(m.holds(FOUR)) for m in own)) for own in carried.values())
     assert "of {} that follow what is written {} hold".format(*written) in said
     assert "of {} in no one code {}, and of {} along learned directions alone {}.".format(*none, *learned) in said
-    four = [m for m in models if m.cell[:2] == ("parity", "Mamba") and m.verdict == "carried"]
-    assert len(four) == 4
-    assert all(m in carried["alone"] for m in four)
-    assert f"no more than {max(m.tests['later, shift'] for m in four):.2f} of their later answers" in said
-    assert all(abs(m.beyond_guessing(2)) < 0.1 for m in four), "at chance"
+    two = [m for m in carried["alone"] if m.cell[:2] == ("parity", "Mamba") and not m.holds(FOUR)]
+    assert len(two) == 2
+    assert len([m for m in carried["alone"] if not m.holds(FOUR)]) == 4
+    assert f"no more than {max(m.tests['later, shift'] for m in two):.2f} of their later answers" in said
+    assert all(abs(m.beyond_guessing(2)) < 0.15 for m in two), "at chance"

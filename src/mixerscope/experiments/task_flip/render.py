@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,9 +138,14 @@ def _older(tables: dict[str, pl.DataFrame]) -> dict[str, list[str]]:
         return f"{row['task']} {row['architecture']}{blocks}"
 
     cells = {row["run_id"]: said(row) for row in tables["models"].iter_rows(named=True)}
-    every = {*cells.values()}
-    told = {stage: {cells[run_id] for run_id in ids} for stage, ids in lacking(tables).items()}
-    return {stage: ["every cell"] if own == every else sorted(own) for stage, own in told.items()}
+    every = Counter(cells.values())
+
+    def named(own: Counter[str]) -> list[str]:
+        if own == every:
+            return ["every cell"]
+        return [cell if n == every[cell] else f"{cell} ({n} of {every[cell]})" for cell, n in sorted(own.items())]
+
+    return {stage: named(Counter(cells[run_id] for run_id in ids)) for stage, ids in lacking(tables).items()}
 
 
 def _as_json(one: Predicted) -> dict[str, Any]:
