@@ -8,13 +8,16 @@ from mixerscope.artifacts.base import Frames, JsonArtifact
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.showing import counted
 
+MEMORY = ("state", "both")
+"""Places with all of the memory, the better one first: the stream has answers in it, too."""
+
 
 @dataclass(frozen=True)
 class SpanOf:
     """The directions within which subspaces of a place are looked for."""
 
     place: str
-    """A site, or `both`: the stream and all recurrent states at once."""
+    """A site, `state`: all recurrent states at once, or `both`: the stream and these."""
     axes: int
     """Leading principal axes of what is held there."""
     variance: float
@@ -70,8 +73,11 @@ class Alignments(Frames, JsonArtifact):
         return next(found, None)
 
     def learned(self) -> list[Aligned]:
-        """Those learned where most is exchanged: in the stream and all recurrent states at once, if there are any."""
-        return [one for one in self.cells if one.how == "das" and one.place == self.cells[-1].place]
+        """Those learned in all that is carried on: in memory alone; of artifacts from before that was asked, in memory
+        and stream; in models without a memory, at the last place."""
+        places = {one.place for one in self.cells}
+        where = next((place for place in MEMORY if place in places), self.cells[-1].place)
+        return [one for one in self.cells if one.how == "das" and one.place == where]
 
     def sentence(self) -> str:
         """One line for people."""

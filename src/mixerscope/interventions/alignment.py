@@ -4,7 +4,7 @@ Patches along directions that a model never uses can act all the same (Makelov e
 among the leading principal axes of what is held, and beside them stands what exchanging everything does.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,8 @@ from mixerscope.tasks import UNSCORED, Batch
 VARIANCE = 0.99
 """Share of the variance that the axes hold."""
 MOST_AXES = 256
+ON_THE_WAY = (0.25, 0.5, 0.75)
+"""Of the difference: where gradients are taken."""
 
 
 class Pairs(Protocol):
@@ -76,6 +78,12 @@ class Span:
         """[k] axes of each model."""
         return (self.axes.square().sum(1) > 0.5).sum(-1)
 
+    def orthonormal(self, directions: Tensor) -> Tensor:
+        """[k, p, r] of directions [p, r], or [k, p, r], within the axes of each model; meaningless in one with
+        fewer axes than r."""
+        alive = (self.axes.square().sum(1) > 0.5).to(self.axes)[..., None]
+        return _orthonormal(directions.to(self.axes), alive)
+
     def coordinates(self, column: Column) -> Tensor:
         """[k, n, p] of what is held, along the axes."""
         return _side_by_side(column, self.scales).sub_(self.mean) @ self.axes
@@ -105,48 +113,117 @@ def _side_by_side(column: Column, scales: Mapping[str, Tensor]) -> Tensor:
     return found
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """Pairs of documents between which parts of what is held are exchanged, and the answers that must follow."""
+
+    members: Members
+    position: int
+    """After which input."""
+    span: Span
+    base: Column
+    difference: Tensor
+    """[k, n, p] of the sources' coordinates from those of the base."""
+    tokens: Tensor
+    targets: Tensor
+    """[n, t] answers that must follow, where documents are asked."""
+
+    @staticmethod
+    def between(members: Members, pairs: Pairs, position: int, span: Span, base: Column, source: Column) -> "Exchange":
+        difference = (span.coordinates(source) - span.coordinates(base)).detach()
+        here = {site: x for site, x in base.items() if site in span.sites}
+        tokens, targets = (x.to(difference.device) for x in (pairs.base.tokens, _targets(pairs, position)))
+        return Exchange(members, position, span, here, difference, tokens, targets)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def losses(self, rows: Tensor, changes: Sequence[Tensor]) -> Tensor:
+        """[k, c] of the answers that must follow each of the changes [k, b, p] of some pairs' coordinates."""
+        many = len(changes)
+        here = {site: x[:, rows].repeat(1, many, 1) for site, x in self.base.items()}
+        written = self.span.moved(here, torch.cat(list(changes), 1))
+        logits = logits_after(self.members, self.tokens[rows].repeat(many, 1), self.position, written)
+        asked = self.targets[rows].repeat(many, 1).expand(len(self.members), -1, -1)
+        loss = F.cross_entropy(logits.flatten(0, 2).float(), asked.flatten(), ignore_index=UNSCORED, reduction="none")
+        return loss.view(len(self.members), many, -1).sum(-1) / (self.targets[rows] != UNSCORED).sum()
+
+    def parts(self, size: int) -> Iterator[Tensor]:
+        """Numbers of all pairs, so many at a time."""
+        yield from torch.arange(len(self), device=self.tokens.device).split(size)
+
+
+def any_directions(axes: int, rank: int, rng: torch.Generator) -> Tensor:
+    """[axes, rank] random ones; of fewer axes they are the first numbers of the same."""
+    return torch.randn(MOST_AXES, rank, generator=rng, dtype=torch.float64)[:axes]
+
+
+def turning_directions(exchange: Exchange, size: int) -> Tensor:
+    """[k, p, p] orthonormal, those along which an exchange turns answers most first: the leading directions of the
+    gradients' second moment, on the way from what the base holds to what the source does (active subspaces,
+    Constantine 2014). `size` is how many pairs run together."""
+    difference = exchange.difference
+    alive = exchange.span.axes.square().sum(1) > 0.5  # [k, p]
+    moment = torch.zeros(*alive.shape, alive.shape[1], dtype=difference.dtype, device=difference.device)
+    with exchange.members.differentiable():
+        for rows in exchange.parts(size):
+            for share in ON_THE_WAY:
+                change = (share * difference[:, rows]).requires_grad_()
+                gradient = _gradients(exchange.losses(rows, [change]).sum(), [change])[0]
+                moment += gradient.mT @ gradient
+    whole = moment.diagonal(dim1=1, dim2=2).sum(1).clamp(min=1e-30)[:, None, None]
+    # Axes that a model has come before those it has not.
+    return torch.linalg.eigh(moment / whole + 1e-9 * torch.diag_embed(alive.to(moment))).eigenvectors.flip(-1)
+
+
 def learn_subspaces(
-    members: Members,
-    pairs: Pairs,
-    position: int,
-    span: Span,
-    base: Column,
-    source: Column,
+    exchange: Exchange,
     ranks: Sequence[int],
+    draw: Callable[[str, int], torch.Generator],
     *,
     steps: int,
     batch: int,
     lr: float,
-    rng: torch.Generator,
 ) -> list[Tensor]:
-    """For each rank [k, p, r] orthonormal coordinates: what to exchange so that answers follow the source's state."""
-    device, models = span.axes.device, len(members)
-    alive = (span.axes.square().sum(1) > 0.5).to(span.axes)[..., None]  # [k, p, 1]
-    drawn = [torch.randn(alive.shape[1], rank, generator=rng, dtype=torch.float64) for rank in ranks]
-    turns = [_orthonormal(one.to(device), alive).clone().requires_grad_() for one in drawn]
-    optimiser = torch.optim.Adam(turns, lr=lr)
-    difference = (span.coordinates(source) - span.coordinates(base)).detach()
-    tokens, targets = pairs.base.tokens.to(device), _targets(pairs, position).to(device)
-    with members.differentiable():
+    """For each rank [k, p, r] orthonormal coordinates: what to exchange so that answers follow the source's state.
+
+    Where learning ends depends on where it begins. So it begins twice, at the directions that turn answers most and at
+    random ones, and of each model the better one counts, by the pairs that it learned on.
+    """
+    span, axes = exchange.span, exchange.span.axes.shape[-1]
+    turning = turning_directions(exchange, batch * len(ranks))
+    starts = [turning[..., :rank] for rank in ranks] + [any_directions(axes, r, draw("start", r)) for r in ranks]
+    turns = [span.orthonormal(one).clone().requires_grad_() for one in starts]
+    optimiser, rng = torch.optim.Adam(turns, lr=lr), draw("rows", 0)
+    with exchange.members.differentiable():
         for step in range(steps):
-            rows = torch.randint(len(tokens), (min(batch, len(tokens)),), generator=rng).to(device)
-            here = {site: x[:, rows].repeat(1, len(ranks), 1) for site, x in base.items() if site in span.sites}
-            changes = [_along(difference[:, rows], _orthonormal(turn, alive)) for turn in turns]
-            written = span.moved(here, torch.cat(changes, 1))
-            logits = logits_after(members, tokens[rows].repeat(len(ranks), 1), position, written)
-            asked = targets[rows].repeat(len(ranks), 1).expand(models, -1, -1)
+            rows = torch.randint(len(exchange), (min(batch, len(exchange)),), generator=rng).to(span.axes.device)
             # A sum over models and ranks: each has its own part, so each is minimised.
-            loss = F.cross_entropy(
-                logits.flatten(0, 2).float(), asked.flatten(), ignore_index=UNSCORED, reduction="sum"
-            )
+            loss = exchange.losses(rows, _along(exchange.difference[:, rows], [span.orthonormal(one) for one in turns]))
             for group in optimiser.param_groups:
                 group["lr"] = lr * (1 - step / steps)
-            optimiser.zero_grad()
-            grads = torch.autograd.grad(loss / (asked[0] != UNSCORED).sum(), turns)
-            for turn, grad in zip(turns, grads, strict=True):
-                turn.grad = torch.nan_to_num(grad, 0.0, 0.0, 0.0)  # a model that went astray costs others nothing
+            for turn, gradient in zip(turns, _gradients(loss.sum(), turns), strict=True):
+                turn.grad = gradient
             optimiser.step()
-    return [_orthonormal(turn.detach(), alive) for turn in turns]
+    learned = [span.orthonormal(turn.detach()) for turn in turns]
+    total = torch.zeros(len(exchange.members), len(learned), device=span.axes.device)
+    with exchange.members.evaluating():
+        for rows in exchange.parts(batch):
+            asked = (exchange.targets[rows] != UNSCORED).sum()
+            total += exchange.losses(rows, _along(exchange.difference[:, rows], learned)) * asked
+    from_turning, from_any = total.nan_to_num(float("inf")).split(len(ranks), 1)
+    better = (from_any < from_turning)[..., None, None]  # [k, c, 1, 1]
+    pairs = zip(learned[: len(ranks)], learned[len(ranks) :], strict=True)
+    return [torch.where(better[:, at], second, first) for at, (first, second) in enumerate(pairs)]
+
+
+def _gradients(loss: Tensor, of: Sequence[Tensor]) -> list[Tensor]:
+    """Zero where nothing that is changed is read, and of a model that went astray: it costs others nothing."""
+    if not loss.requires_grad:
+        return [torch.zeros_like(one) for one in of]
+    found = torch.autograd.grad(loss, of, allow_unused=True)
+    whole = [torch.zeros_like(one) if own is None else own for one, own in zip(of, found, strict=True)]
+    return [torch.nan_to_num(own, 0.0, 0.0, 0.0) for own in whole]
 
 
 def _targets(pairs: Pairs, position: int) -> Tensor:
@@ -164,5 +241,6 @@ def _orthonormal(turn: Tensor, alive: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(factor, columns.mT, upper=False).mT
 
 
-def _along(difference: Tensor, basis: Tensor) -> Tensor:
-    return difference @ basis @ basis.mT
+def _along(difference: Tensor, bases: Sequence[Tensor]) -> list[Tensor]:
+    """Of the differences, what lies along each of the bases."""
+    return [difference @ basis @ basis.mT for basis in bases]

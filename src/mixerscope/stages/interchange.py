@@ -28,6 +28,8 @@ from mixerscope.stages.base import Done, Result, Stage, Trained
 from mixerscope.stages.state_pairs import (
     BOTH,
     SPARE,
+    STATES,
+    STREAM,
     StatePairs,
     demand_middle,
     draw_pairs,
@@ -41,7 +43,7 @@ from mixerscope.stages.state_pairs import (
 )
 from mixerscope.tasks import UNSCORED, Batch, StateTask
 
-STREAM, INNER, STATES = "stream", "inner", "state"
+INNER = "inner"
 
 
 class InterchangeStates(Stage):

@@ -11,8 +11,8 @@ from mixerscope.errors import UserError
 from mixerscope.tasks import UNSCORED, Batch, StateTask
 from mixerscope.tasks.base import Split
 
-BOTH = "both"
-"""The place that is the stream and all recurrent states at once."""
+STREAM, STATES, BOTH = "stream", "state", "both"
+"""Places: all boundaries at once, all recurrent states at once, and all of these."""
 FIRST = 2
 """The first input behind which a state is ever written."""
 LEAST_OFTEN = 8

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from mixerscope.errors import CorruptFile, UserError
-from mixerscope.machine import Machine
+from mixerscope.machine import Machine, torch_threads
 from mixerscope.results import run_folder
 from mixerscope.runnable import check_runnable
 from mixerscope.runs import is_finished
@@ -134,7 +134,10 @@ def make_plan(
     cohorts = _shard(group(runs, LARGEST if largest is None else largest), shard)
     runs = [run for cohort in cohorts for run in cohort.runs] if shard else runs
     for cohort in cohorts:
-        check_runnable(cohort.first)  # members differ in nothing that could be wrong
+        # Members differ in nothing that could be wrong. Models are built and documents drawn for it, which several
+        # processes at once, each with a thread a core, would do many times slower.
+        with torch_threads(machine.threads):
+            check_runnable(cohort.first)
         untrained: list[RunSpec] = []
         unstaged: list[RunSpec] = []
         for run in cohort.runs:

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from mixerscope.artifacts import Interchanges, Lengths, Probes
-from mixerscope.artifacts.alignments import Alignments
+from mixerscope.artifacts.alignments import MEMORY, Alignments
 from mixerscope.artifacts.estimate import as_columns
 from mixerscope.artifacts.recoveries import Recoveries
 from mixerscope.errors import UserError
@@ -19,8 +19,7 @@ from mixerscope.experiments.task_flip.study import architecture_name, task_name
 from mixerscope.experiments.task_flip.verdicts import EARLIER, JUDGED, judged
 from mixerscope.results import RunResult
 from mixerscope.stages.align import LEARNED
-from mixerscope.stages.interchange import STREAM
-from mixerscope.stages.state_pairs import BOTH
+from mixerscope.stages.state_pairs import BOTH, STATES, STREAM
 from mixerscope.store import make_folder
 
 COMPRESSION = {"compression": "zstd", "compression_level": 19}
@@ -155,6 +154,8 @@ WRITTEN = (BOTH, STREAM)
 """Places whose answers are kept by distance."""
 LATE = "align late in documents"
 """Of runs whose subspaces were learned before these were tried there too; of models that hold something."""
+ALONE = "align in memory alone"
+"""Of runs whose subspaces were learned in memory and stream together."""
 ELSEWHERE = "erase, read in other documents"
 """Of runs in which what is left was read only where erasures were found."""
 
@@ -166,9 +167,10 @@ def lacking(tables: Tables) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for stage, name in ASKED.items():
         found[stage] = models.join(tables[name], on="run_id", how="anti")["run_id"].to_list()
-    held = tables["alignments"].filter((pl.col("place") == BOTH) & (pl.col("how") == LEARNED))
-    tried = held.group_by("run_id").agg(pl.col("moved").is_not_null().any()).filter(~pl.col("moved"))
-    found[LATE] = models.join(tried, on="run_id", how="semi")["run_id"].to_list()
+    held = tables["alignments"].filter(pl.col("place").is_in(MEMORY) & (pl.col("how") == LEARNED)).group_by("run_id")
+    tried = held.agg(late=pl.col("moved").is_not_null().any(), alone=(pl.col("place") == STATES).any())
+    for stage, asked in ((LATE, "late"), (ALONE, "alone")):
+        found[stage] = models.join(tried.filter(~pl.col(asked)), on="run_id", how="semi")["run_id"].to_list()
     read = tables["erasures"].group_by("run_id").agg(pl.col("unseen").is_not_null().any()).filter(~pl.col("unseen"))
     found[ELSEWHERE] = models.join(read, on="run_id", how="semi")["run_id"].to_list()
     return {stage: ids for stage, ids in found.items() if ids}
