@@ -40,8 +40,9 @@ def _claims(study: Study) -> str:
     for claim, found in study.claims:
         number = "" if found.value is None else f"{found.value:.2f}"
         ends = "" if found.low is None or found.high is None else f"{found.low:.2f} to {found.high:.2f}"
-        rows.append([claim.id, claim.sentence, f"**{found.outcome}**", number, ends, str(found.seeds or "")])
-    return table(["", "sentence", "outcome", "number", "95% over seeds", "seeds"], rows)
+        what = claim.number if number else ""
+        rows.append([claim.id, claim.sentence, f"**{found.outcome}**", number, ends, str(found.seeds or ""), what])
+    return table(["", "sentence", "outcome", "number", "95% over seeds", "seeds", "what the number is"], rows)
 
 
 def _foretold(study: Study) -> str:

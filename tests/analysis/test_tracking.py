@@ -1,8 +1,10 @@
 """State verdicts from numbers that are made up: what each rule rests on."""
 
+from dataclasses import replace
+
 import pytest
 
-from mixerscope.analysis.tracking import judge_tracking
+from mixerscope.analysis.tracking import StateRules, judge_tracking
 from mixerscope.artifacts import AtLength, Earlier, Erased, Erasures, Estimate, Interchanged, Interchanges, Lengths
 from mixerscope.artifacts.alignments import Aligned, Alignments
 
@@ -17,12 +19,12 @@ def lengths(guessing=0.5):
     return Lengths((AtLength(16, 1, sure(1.0), sure(1.0), sure(1.0), guessing, ()),))
 
 
-def exchanged(later, now=(1.0, 1.0, 1.0), inner=(1.0, 1.0, 1.0), met=None, memory=True):
-    """Shares for each way of writing."""
+def exchanged(later, now=(1.0, 1.0, 1.0), inner=(1.0, 1.0, 1.0), met=None, memory=True, alone=None):
+    """Shares for each way of writing, in memory alone the same as beside the stream."""
     cells = [Interchanged("stream", how, sure(a), sure(b), 0.0, ()) for how, a, b in zip(HOWS, now, later, strict=True)]
     cells += [Interchanged("inner", how, sure(a), sure(0.0), 0.0, ()) for how, a in zip(HOWS, inner, strict=True)]
-    if memory:
-        cells += [Interchanged("both", how, sure(1.0), sure(b), 0.0, ()) for how, b in zip(HOWS, later, strict=True)]
+    for place, shares in {"both": later, "state": alone or later}.items() if memory else ():
+        cells += [Interchanged(place, how, sure(1.0), sure(b), 0.0, ()) for how, b in zip(HOWS, shares, strict=True)]
     return Interchanges(8, 11, 100, 1.0, tuple(cells), None if met is None else Earlier(4, 12, sure(met)))
 
 
@@ -38,10 +40,12 @@ def erased(*inside):
     return Erasures("answer", (16,), (1.0,), (0.5,), 0.5, rows, ())
 
 
-def learned(later, moved, earlier):
+def learned(later, moved, earlier, place="state", span=1.0):
     tests = (None if one is None else sure(one) for one in (later, moved, earlier))
     later, moved, earlier = tests
-    return Alignments(8, "answer", 10, 10, 1.0, (), (Aligned("both", "das", 1, None, later, 0.0, 0.0, moved, earlier),))
+    whole = Aligned(place, "span", 9, None, sure(span), 0.0, 0.0)
+    found = Aligned(place, "das", 1, None, later, 0.0, 0.0, moved, earlier)
+    return Alignments(8, "answer", 10, 10, 1.0, (), (found, whole))
 
 
 def name(*args, **kwargs):
@@ -83,6 +87,64 @@ def test_directions_behind_which_nothing_can_be_told_are_none():
     assert name(lengths(), exchanged((0.0, 0.0, 1.0)), aligned=learned(None, None, None)) == "undetermined"
 
 
+def test_directions_count_only_in_memory_alone_and_where_they_could_be_found():
+    held = exchanged((0.0, 0.0, 1.0))
+    assert name(lengths(), held, aligned=learned(1.0, 1.0, 1.0)) == "carried"
+    beside = judge_tracking(lengths(), held, aligned=learned(1.0, 1.0, 1.0, place="both"))
+    assert (beside.name, "stage align would tell" in beside.reason) == ("undetermined", True)
+    assert name(lengths(), held, aligned=learned(0.0, 0.0, 0.0)) == "recomputed"
+    quiet = judge_tracking(lengths(), held, aligned=learned(0.0, 0.0, 0.0, span=0.2))
+    assert quiet.name == "undetermined"
+    assert "0.20 of later answers go on from its loudest directions" in quiet.reason
+
+
+def test_what_later_answers_read_in_the_stream_is_not_held_by_a_memory():
+    shift = exchanged((1.0, 1.0, 1.0), alone=(0.0, 0.0, 0.0))
+    found = judge_tracking(lengths(), shift)
+    assert (found.name, "0.00 of them in memory alone" in found.reason) == ("undetermined", True)
+    swap = exchanged((0.0, 0.0, 1.0), alone=(0.0, 0.0, 0.0), met=1.0)
+    assert name(lengths(), swap, erasures=erased((0.5, 0.5, 0.0))) == "undetermined"
+
+
+@pytest.mark.parametrize(
+    ("moved", "expected"), [(0.05, "length-specific"), (0.3, "undetermined"), (0.6, "undetermined")]
+)
+def test_a_code_that_means_something_elsewhere_is_not_another_one(moved, expected):
+    assert name(lengths(), exchanged((1.0, moved, 1.0))) == expected
+
+
+def test_without_a_step_of_its_own_a_mixer_may_hold_anything():
+    without = exchanged((0.0, 0.0, 0.0), memory=False)
+    assert name(lengths(), without) == "recomputed"
+    found = judge_tracking(lengths(), replace(without, unwritten=("blocks.0.mixer",)))
+    assert (found.name, "blocks.0.mixer holds could not be written" in found.reason) == ("undetermined", True)
+
+
+@pytest.mark.parametrize("how", ["shift", "swap"])
+@pytest.mark.parametrize(
+    ("shares", "told", "expected"),
+    [
+        ((1.0, 1.0, 1.0, 1.0), (), "carried"),
+        ((1.0, 1.0, 1.0, 0.0), (), "undetermined"),
+        ((1.0, 1.0, 0.0, 1.0), (), "carried"),
+        ((1.0, 1.0, 0.0, 1.0), (99, 99, 99, 99), "undetermined"),
+        ((1.0, 1.0, 0.0, 1.0), (99, 99, 31, 99), "carried"),
+    ],
+)
+def test_answers_at_every_distance_follow_what_is_carried(how, shares, told, expected):
+    """Of runs that did not keep how many answers a share is of, the last ones alone are asked."""
+    held = exchanged((1.0, 1.0, 1.0))
+    cells = [replace(c, by_distance=shares, told=told) if (c.place, c.how) == ("both", how) else c for c in held.cells]
+    found = judge_tracking(lengths(), replace(held, cells=tuple(cells)))
+    assert found.name == expected, found.reason
+
+
+def test_shares_rise_from_nothing_to_what_follows():
+    for wrong in ({"nothing": 0.6}, {"fails": 0.8}, {"follows": 0.4}):
+        with pytest.raises(ValueError, match="shares should rise in this order"):
+            StateRules.model_validate(wrong)
+
+
 def test_erasing_withdraws_a_name_only_where_no_memory_is_left():
     held = exchanged((1.0, 1.0, 1.0))
     assert name(lengths(), held, erasures=erased((1.0, 0.5, 0.0))) == "undetermined"
@@ -93,5 +155,6 @@ def test_erasing_withdraws_a_name_only_where_no_memory_is_left():
 
 def test_where_everything_is_guessed_or_nothing_was_measured_there_is_no_name():
     held = exchanged((0.0, 0.0, 1.0), met=1.0)
-    assert name(lengths(1.0), held, aligned=learned(1.0, 1.0, 1.0)) == "not learned"
+    found = judge_tracking(lengths(1.0), held, aligned=learned(1.0, 1.0, 1.0))
+    assert (found.name, found.reason) == ("undetermined", "guessing gives 1.00, so that being right says nothing")
     assert name(Lengths(()), held, aligned=learned(1.0, 1.0, 1.0)) == "undetermined"

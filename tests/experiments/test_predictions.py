@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mixerscope.analysis.tracking import LEARNED
 from mixerscope.experiments.paper.render import sha256
 from mixerscope.experiments.task_flip.claims import decided
 from mixerscope.experiments.task_flip.models import FOUR, best_of_seeds, models_of
@@ -113,18 +112,12 @@ def test_what_the_document_says_of_misses_is_that_of_the_data():
     """In words, so that nobody forgets them when more cohorts are kept."""
     said = " ".join((KEPT.parents[1] / "docs" / "state-study.md").read_text().split())
     models = asked(models_of(load(KEPT)))
-    whole = [model for model in models if model.whole]
-    seen = [m for m in whole if m.cell[1] == "Transformer" and m.cell[0] in ("parity", "Dyck", "S3")]
-    assert f"over {len(whole)} models ({len(seen)} of them Transformers, which had been seen)" in said
-    areas = {one.by: one.overall.value for one in predictions(models)}
-    assert f"the area is {areas['verdict, runs with every stage']:.2f}, and over all {len(models)}" in said
+    areas = {one.by: one.overall.value for one in predictions(models) if one.overall is not None}
     told = (areas[by] for by in ("architecture and task", "accuracy at the training length", "readability"))
     both, accuracy, readability = told
     assert f"together give {both:.2f}, accuracy {accuracy:.2f}, readability {readability:.2f}" in said
-    inside = {one.by: one.inside for one in predictions(models)}
-    for by, words in (("verdict", "may: {}"), ("verdict, runs with every stage", "and {} with every stage")):
-        one = inside[by]
-        assert words.format(f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})") in said
+    [inside] = [one.inside for one in predictions(models) if one.by == "verdict"]
+    assert f"may: {inside.value:.2f} ({inside.low:.2f} to {inside.high:.2f})" in said
     easy = [m for m in models if m.cell[0].startswith("Dyck") or m.cell[1] == "Transformer"]
     assert not any(m.holds(FOUR) for m in easy if m.cell[1] == "Transformer")
     rest = [m for m in models if m not in easy]
@@ -133,45 +126,31 @@ def test_what_the_document_says_of_misses_is_that_of_the_data():
     shares = _told(models, 0.75), _told(models, 0.9)
     assert "at three quarters of it the area is {:.2f}, at nine tenths {:.2f}".format(*shares) in said
     assert f"a state that is written, gives {areas['later answers, state written']:.2f}" in said
-    count, held = by_verdict(models)["carried"]
-    assert f"{held} of {count} that are called carried hold" in said
+    named = by_verdict(models)
+    (count, held), (others, wrong), (open_, good) = (named[name] for name in ("carried", "recomputed", "undetermined"))
+    assert f"{held} of {count} that are called carried hold, and {wrong} of {others} that are called recomputed" in said
+    assert f"{open_} of {len(models)} models are undetermined, of which {good} hold" in said
     short = " ".join((KEPT.parents[1] / "docs" / "states.md").read_text().split())
     assert f"In {len(models)} trained models {held} of {count} that are called carried hold" in short
-    resets = [m for m in whole if m.cell[0] == "S3 with resets"]
-    without = predictions([m for m in whole if m not in resets])[0]
-    assert f"the area of those with every stage is {without.overall.value:.2f}" in said
-    recurrent = [m for m in resets if m.cell[1] != "Transformer"]
-    names = [m.verdict for m in recurrent]
-    assert all(m.holds(FOUR) for m in recurrent)
-    counts = len(recurrent), names.count("carried"), names.count("recomputed")
-    assert "all {} recurrent models do, of which {} are called carried, {} recomputed".format(*counts) in said
-    open_ = [m for m in models if m.verdict == "undetermined"]
-    pass_all = [m for m in open_ if all((m.tests.get(name) or 0.0) >= 0.75 for name in LEARNED)]
-    good = sum(bool(m.holds(FOUR)) for m in pass_all)
-    assert (
-        f"Of the {by_verdict(models)['undetermined'][1]} undetermined models that hold, {good} pass all three" in said
-    )
-    assert f"{len(pass_all) - good} models that do not hold are like them" in said
-    broken = Counter(m.cell[:2] for m in models if m.verdict == "carried" and not m.holds(FOUR))
-    most = [f"{number} {architecture} on {task}" for (task, architecture), number in broken.most_common(2)]
-    named = ", ".join(most).replace("Mamba, signed", "Mamba with signed transitions")
-    assert f"Of the {broken.total()} carried ones that do not hold, {named.replace(' ', ' are ', 1)}." in said
+    assert f"no rule looks at, and {wrong} of {others} that are called recomputed" in short
     reasons = dict(load(KEPT)["models"].select("run_id", "verdict_reason").iter_rows())
-    grounds = {
-        "what is written": "state that is written",
-        "no one code": "no one code",
-        "alone": "along some directions",
-    }
-    carried = {
-        name: [m for m in models if m.verdict == "carried" and part in reasons[m.run_id]]
-        for name, part in grounds.items()
-    }
-    assert sum(map(len, carried.values())) == count
-    (written, none, learned) = ((len(own), sum(bool(m.holds(FOUR)) for m in own)) for own in carried.values())
-    assert "of {} that follow what is written {} hold".format(*written) in said
-    assert "of {} in no one code {}, and of {} along learned directions alone {}.".format(*none, *learned) in said
-    two = [m for m in carried["alone"] if m.cell[:2] == ("parity", "Mamba") and not m.holds(FOUR)]
-    assert len(two) == 2
-    assert len([m for m in carried["alone"] if not m.holds(FOUR)]) == 4
-    assert f"no more than {max(m.tests['later, shift'] for m in two):.2f} of their later answers" in said
-    assert all(abs(m.beyond_guessing(2)) < 0.15 for m in two), "at chance"
+    waiting = sum("stage align would tell" in reasons[m.run_id] for m in models)
+    assert f"{waiting} of these wait for a stage" in said
+    assert f"of the {sum(m.whole for m in models)} models with every stage" in said
+    resets = [m for m in models if m.cell[0] == "S3 with resets"]
+    without = predictions([m for m in models if m not in resets])[0]
+    assert f"Without these five cohorts the area is {without.overall.value:.2f}" in said
+    recurrent = [m for m in resets if m.cell[1] != "Transformer"]
+    assert all(m.holds(FOUR) for m in recurrent)
+    counts = len(recurrent), [m.verdict for m in recurrent].count("carried")
+    assert "all {} recurrent models do, of which {} are called carried".format(*counts) in said
+    broken = [m for m in models if m.verdict == "carried" and not m.holds(FOUR)]
+    assert all(m.beyond_guessing(2) > 0.5 for m in broken), "still right in most documents"
+    most = [f"{n} {cell[1]} on {cell[0]}" for cell, n in Counter(m.cell for m in broken).most_common(2)]
+    named = ", ".join(most).replace("Mamba, signed", "Mamba with signed transitions")
+    assert f"Of the {len(broken)} carried ones that do not hold, {named.replace(' ', ' are ', 1)}." in said
+    grounds = ("state that is written", "no one code")
+    carried = [[m for m in models if m.verdict == "carried" and part in reasons[m.run_id]] for part in grounds]
+    assert sum(map(len, carried)) == count
+    written, none = ((len(own), sum(bool(m.holds(FOUR)) for m in own)) for own in carried)
+    assert "Of {} that follow what is written {} hold, of {} in no one code {}.".format(*written, *none) in said

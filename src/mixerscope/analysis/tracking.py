@@ -1,14 +1,21 @@
 """How a state is tracked, judged from stored results: no model is needed, and thresholds can be changed."""
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mixerscope.artifacts import Erased, Erasures, Estimate, Interchanges, Lengths
-from mixerscope.artifacts.alignments import Alignments
+from mixerscope.artifacts.alignments import ALONE, Alignments
 from mixerscope.artifacts.erasures import LEAST_READ
 from mixerscope.artifacts.state_verdict import StateName, StateTest, StateVerdict
+from mixerscope.showing import counted
 from mixerscope.spec import Spec
 
 IN_STREAM, IN_STATE = "stream", "state"
+BY_MEMORY = {how: f"later, {how}, memory alone" for how in ("shift", "swap")}
+"""What is written into recurrent states, and not into the stream."""
+SPANNED = "later, span"
+"""Everything exchanged that lies within the axes among which directions are learned."""
+LEAST_TOLD = 32
+"""Answers at one distance, from which on a share of them says that something else answers there."""
 MET_BEFORE = "later, as held earlier"
 """Right answers, beyond guessing, from the nearest of what is held early in a document."""
 LEARNED = ("later, learned", "later, learned, moved", "later, learned, as held earlier")
@@ -31,12 +38,22 @@ class StateRules(Spec):
     """Share of answers that must be those of the state that was written."""
     fails: float = Field(default=0.5, ge=0, lt=1)
     """Share below which they are not."""
+    nothing: float = Field(default=0.1, ge=0, lt=1)
+    """Share below which the code of one position means nothing at another one. Between this and `follows` it means
+    something there: the means of a memory that grows move, too."""
     costs: float = Field(default=0.05, ge=0, lt=1)
     """Share of what a model knows beyond guessing that erasing the state must cost somewhere, where a fresh probe
     confirms that it was erased: a state that nobody misses is not held."""
     reads: float = Field(default=0.25, gt=0, lt=1)
     """Share of the way from chance to everything that a probe must read in a memory for the state to have a code there.
     Where later answers do not follow that code, nor miss it, memories may be near by it and differ in what is used."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "StateRules":
+        if not self.nothing <= self.fails < self.follows:
+            given = f"nothing = {self.nothing:g}, fails = {self.fails:g}, follows = {self.follows:g}"
+            raise ValueError(f"shares should rise in this order: {given}")
+        return self
 
 
 def judge_tracking(
@@ -59,20 +76,28 @@ def judge_tracking(
         asked[f"now, {how}"] = None if now is None else now.now
         asked[f"now, inner {how}"] = None if inner is None else inner.now
         asked[f"later, {how}"] = None if later is None else later.later
+    for how, name in BY_MEMORY.items():
+        alone = found.cell("state", how)
+        asked[name] = None if alone is None else alone.later
     guessing = trained.guessing if trained is not None else 1.0
     asked[MET_BEFORE] = None if found.earlier is None else _beyond(found.earlier.right, guessing)
     best = _best_learned(aligned, guessing) if memory else None
     for name, one in zip(LEARNED, best or (None, None, None), strict=True):
         asked[name] = one
+    span = None if aligned is None or not memory else aligned.cell(ALONE, "span")
+    asked[SPANNED] = None if span is None else span.later
     tests = tuple(
         StateTest(name, *(None, None, None) if one is None else (one.value, one.low, one.high))
         for name, one in asked.items()
     )
     code = None if erasures is None else _code_inside(erasures)
     name, reason = _named(asked, guessing, rules, memory, code)
-    ends = _ends_early(found, place, rules) if name == "carried" else None
+    if found.unwritten and name in ("recomputed", "length-specific"):
+        without = f"what {found.unwritten[0]} holds could not be written, as it has no step of its own"
+        name, reason = "undetermined", f"{reason}; but {without}"
+    ends = _not_everywhere(found, place, rules) if name == "carried" else None
     if ends is not None:
-        name, reason = "undetermined", f"{reason}, but no longer at the end of documents ({ends:.2f})"
+        name, reason = "undetermined", f"{reason}, but {ends[1]:.2f} of those {counted(ends[0], 'input')} later"
     tests += () if code is None else (StateTest(READ, code[0], None, None),)
     erased = (
         {} if erasures is None else {place: _erased(erasures, place == IN_STATE) for place in (IN_STREAM, IN_STATE)}
@@ -84,18 +109,29 @@ def judge_tracking(
     # Of other names erasing says nothing: what has another code at each position is not taken by one map for all.
     if name == "carried" and costs:
         # What could be read in some memory and was not erased may be what is missed.
-        if max(costs) < rules.costs and erasures is not None and _all_erased_inside(erasures):
+        whole = erasures is not None and _all_erased_inside(erasures)
+        if max(costs) < rules.costs and whole:
             return StateVerdict("undetermined", f"{reason}, but erasing it costs {max(costs):.2f}", tests)
-        reason = f"{reason}; erasing it costs {max(costs):.2f} of what is known"
+        what = "it" if whole or max(costs) >= rules.costs else "what of it could be erased"
+        reason = f"{reason}; erasing {what} costs {max(costs):.2f} of what is known"
     return StateVerdict(name, reason, tests)
 
 
-def _ends_early(found: Interchanges, place: str, rules: StateRules) -> float | None:
-    """Of answers that follow a state that is written, the share at the end of documents, where it is one that fails
-    though earlier ones follow: something else answers there. None elsewhere, or where distances were not kept."""
-    cell = found.cell(place, "shift")
-    known = [] if cell is None else [value for value in cell.by_distance[1:] if value is not None]
-    return known[-1] if known and max(known) >= rules.follows and known[-1] < rules.fails else None
+def _not_everywhere(found: Interchanges, place: str, rules: StateRules) -> tuple[int, float] | None:
+    """How much later it is, and the share of answers that follow what is written there, where that is one that fails
+    though at other distances they follow: something else answers there. Only of the last ones where it was not kept of
+    how many answers a share is. None if there is no such place."""
+    for how in ("shift", "swap"):
+        cell = found.cell(place, how)
+        shares = [] if cell is None else list(enumerate(cell.by_distance))[1:]
+        known = [(at, value) for at, value in shares if value is not None]
+        if cell is None or not known or max(value for _, value in known) < rules.follows:
+            continue
+        asked = [one for one in known if cell.told[one[0]] >= LEAST_TOLD] if cell.told else known[-1:]
+        at, least = min(asked, key=lambda one: one[1], default=(0, 1.0))
+        if least < rules.fails:
+            return at, least
+    return None
 
 
 def _best_learned(aligned: Alignments | None, guessing: float) -> list[Estimate | None] | None:
@@ -124,16 +160,16 @@ def _beyond(right: Estimate, guessing: float) -> Estimate | None:
 
 def _erased(erasures: Erasures, inside: bool) -> Erased | None:
     """The erasure that costs most, of those that took the label, as a fresh probe says: inside recurrences, or in the
-    stream short of its last boundary, behind which the head reads whatever is there."""
-    boundaries = [one.site for one in erasures.erased if not _inside(one)]
-    last = boundaries[-1] if boundaries else ""
+    stream between blocks: before the first there is the token alone, and behind the last the head reads whatever is
+    there."""
+    boundaries = list(dict.fromkeys(one.site for one in erasures.erased if not _inside(one)))
     known = [
         one
         for one in erasures.erased
         if erasures.speaks(one)
         and one.damage[0] is not None
         and one.method in WHOLE
-        and (_inside(one) if inside else not _inside(one) and one.site != last)
+        and (_inside(one) if inside else one.site in boundaries[1:-1])
     ]
     return max(known, key=lambda one: one.damage[0] or 0.0, default=None)
 
@@ -168,6 +204,8 @@ def _named(
     accuracy = asked["accuracy"]
     if accuracy is None:
         return "undetermined", "accuracy at the training length was not measured"
+    if guessing >= rules.solves:
+        return "undetermined", f"guessing gives {guessing:.2f}, so that being right says nothing"
     if accuracy.high < rules.solves or accuracy.low <= guessing:
         return "not learned", f"accuracy {accuracy.value:.2f} at the training length, guessing gives {guessing:.2f}"
 
@@ -183,30 +221,45 @@ def _named(
         one = asked[name]
         return one is not None and one.value < rules.fails and one.high < rules.follows
 
+    def none(name: str) -> bool:
+        """Whether the code of one position means nothing at another one."""
+        one = asked[name]
+        return fails(name) and one is not None and one.value < rules.nothing
+
     if follows("later, shift"):
         if follows("later, moved") and not memory:
             # One position may be read by all later ones; that it is so everywhere, nobody looked.
             return "undetermined", f"later answers read what is written ({share('later, shift')}), but nothing is held"
+        alone = BY_MEMORY["shift"]
+        if asked[alone] is not None and not follows(alone):
+            by = f"in stream and memory ({share('later, shift')}), and {share(alone)} of them in memory alone"
+            return "undetermined", f"later answers read what is written {by}"
         if follows("later, moved"):
             return "carried", f"later answers go on from the state that is written ({share('later, shift')})"
         if fails("later, moved") and not fails(MET_BEFORE) and asked[MET_BEFORE] is not None:
             # A code that turns, and comes back, may go on for ever.
             return "undetermined", f"the code is another one elsewhere, and is met again ({share(MET_BEFORE)})"
-        if fails("later, moved"):
+        if none("later, moved"):
             return "length-specific", f"the state has another code at other positions ({share('later, moved')})"
-        return "undetermined", f"how it is held elsewhere cannot be told ({share('later, moved')})"
-    if follows("later, swap") and follows(MET_BEFORE):
+        between = f"{share('later, moved')} by the code of another position"
+        said = f"later answers follow what is written ({share('later, shift')}), and {between}"
+        return "undetermined", f"{said}, neither {rules.follows:g} nor below {rules.nothing:g}"
+    swapped = BY_MEMORY["swap"]
+    if follows("later, swap") and follows(MET_BEFORE) and (asked[swapped] is None or follows(swapped)):
         if code is None:
-            return "undetermined", "what is held late was held early, if by what is used; stage erase would tell"
+            early = f"with what was held earlier {share(MET_BEFORE)} of later answers stay right"
+            return "undetermined", f"{early}, if by what is used; stage erase would tell"
         if code[0] >= rules.reads and code[1] < rules.follows:
             unused = f"a code of the state that can be read ({code[0]:.2f}) and is hardly missed ({code[1]:.2f})"
-            return "undetermined", f"what is held late was held early ({share(MET_BEFORE)}), but perhaps by {unused}"
+            early = f"with what was held earlier {share(MET_BEFORE)} of later answers stay right"
+            return "undetermined", f"{early}, but what is near there may be {unused}"
         return "carried", f"what is held late is what was held early ({share(MET_BEFORE)}), if in no one code"
-    if follows("later, swap") and not fails(MET_BEFORE) and asked[MET_BEFORE] is not None:
-        return "undetermined", f"what is held late may have been held early ({share(MET_BEFORE)})"
     learned, moved, met = LEARNED
     if follows(learned) and follows(moved) and follows(met):
         return "carried", f"later answers go on from what is exchanged along some directions ({share(learned)})"
+    if follows("later, swap") and not fails(MET_BEFORE) and asked[MET_BEFORE] is not None:
+        early = f"with what was held earlier {share(MET_BEFORE)} of later answers stay right"
+        return "undetermined", f"{early}, neither {rules.follows:g} nor below {rules.fails:g}"
     # Inputs or a count may be exchanged too, but then late ones are not early ones: no state is held.
     if asked[learned] is not None and not fails(learned) and not fails(met):
         where = "" if follows(learned) else f", with {share(learned)} of what comes later"
@@ -214,8 +267,11 @@ def _named(
     if fails("later, shift") and follows("now, shift"):
         if memory and asked[learned] is None:
             return "undetermined", "a memory may hold the state in another code; stage align would tell"
+        if follows(swapped) and asked[SPANNED] is not None and not follows(SPANNED):
+            quiet = f"{share(SPANNED)} of later answers go on from its loudest directions, {share(swapped)} from all"
+            return "undetermined", f"the memory may hold the state where nobody looked: {quiet}"
         # Not at the last boundary, where the head reads the same code at every position.
-        if follows("now, inner shift") and fails("now, inner moved"):
+        if follows("now, inner shift") and none("now, inner moved"):
             return "length-specific", f"the state has another code at other positions ({share('now, inner moved')})"
         return "recomputed", f"what is written changes the answer there, and {share('later, shift')} of later ones"
     return "undetermined", f"{share('now, shift')} of answers follow at once, {share('later, shift')} later"

@@ -8,8 +8,8 @@ from mixerscope.artifacts.base import Frames, JsonArtifact
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.showing import counted
 
-MEMORY = ("state", "both")
-"""Places with all of the memory, the better one first: the stream has answers in it, too."""
+ALONE = "state"
+"""The place that is all of the memory, and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,9 @@ class Alignments(Frames, JsonArtifact):
         return next(found, None)
 
     def learned(self) -> list[Aligned]:
-        """Those learned in all that is carried on: in memory alone; of artifacts from before that was asked, in memory
-        and stream; in models without a memory, at the last place."""
-        places = {one.place for one in self.cells}
-        where = next((place for place in MEMORY if place in places), self.cells[-1].place)
-        return [one for one in self.cells if one.how == "das" and one.place == where]
+        """Those learned in all of the memory, and in it alone. Beside the stream, which has answers in it, a subspace
+        can write these into a memory that holds something else."""
+        return [one for one in self.cells if (one.place, one.how) == (ALONE, "das")]
 
     def sentence(self) -> str:
         """One line for people."""

@@ -27,6 +27,8 @@ class Interchanged:
     """Share of the later answers that are what they were."""
     by_distance: tuple[float | None, ...]
     """Share of answers that follow, so many inputs later, from 0 on."""
+    told: tuple[int, ...] = ()
+    """Of how many answers each of these is."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Interchanges(Frames, JsonArtifact):
     cells: tuple[Interchanged, ...]
     earlier: Earlier | None = None
     """None where nothing is held, or no state is met both early and late."""
+    unwritten: tuple[str, ...] = ()
+    """Mixers without a step of their own: whatever they hold from one position to the next could not be written."""
 
     def cell(self, place: str, how: str) -> Interchanged | None:
         """What was found for one way of writing."""

@@ -29,6 +29,11 @@ def _is_held(mixer: Mixer) -> bool:
     return has_step_form(mixer) and mixer.state_size(64) == mixer.state_size(128)
 
 
+def without_step(model: nn.Module) -> list[str]:
+    """Mixers that may hold anything, as they have no step of their own to say what."""
+    return [f"blocks.{i}.mixer" for i, block in enumerate(layers_of(model)) if not has_step_form(block.mixer)]
+
+
 def carried_states(model: nn.Module) -> list[str]:
     """Those of them that are more than the latest inputs side by side, whose size doubles with the second one."""
     mixers = {site: mixer_of(model, site) for site in held_states(model)}

@@ -16,7 +16,9 @@ from mixerscope.planted.memories import (
     ListKeeper,
     Masked,
     Noisy,
+    Quiet,
     Relieved,
+    RelievedNowAndThen,
     Shadowed,
     Silent,
     Turning,
@@ -200,6 +202,24 @@ UNTOLD: tuple[PlantedState, ...] = (
         "recomputed",
         "nothing is held; later positions read the state of the middle off the stream, and no other",
         (Recomputer, Anchored),
+    ),
+    PlantedState(
+        "recomputation from the middle beside an idle recurrence",
+        "recomputed",
+        "the same; a memory that holds the state runs beside it and is read by nobody",
+        (Silent, Recomputer, Anchored),
+    ),
+    PlantedState(
+        "recurrence that a list relieves now and then",
+        "length-specific",
+        "it goes on from the state, but for every fourth input, which a list answers as long as it has room",
+        (RelievedNowAndThen,),
+    ),
+    PlantedState(
+        "quiet recurrence in a turning frame beside inputs",
+        "carried",
+        "places in a frame are the state, in so small numbers that directions are looked for elsewhere",
+        (Quiet,),
     ),
 )
 """Those that nothing measured at the training length tells from others with another label: no name is the right one."""

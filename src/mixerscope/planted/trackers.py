@@ -17,7 +17,8 @@ LOUD = 8.0
 
 
 class Tracker(Mixer):
-    """What all of them share: codes, the token's input, the automaton's moves."""
+    """What all of them share: codes, the token's input, the automaton's moves. What is not said to hold more than that
+    holds the document so far."""
 
     moves: Tensor
     tokens: Tensor
@@ -42,7 +43,11 @@ class Tracker(Mixer):
         """Told for which task it stands, in which block, and whether it is the last of its kind."""
 
     def state_size(self, length: int) -> int:
-        return self.codes.shape[1] + 1
+        return length * self.tokens.shape[1]
+
+    def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """Of its own, though it is the inherited one: that it holds nothing else is known."""
+        return super().step(x, state)
 
     def read(self, x: Tensor) -> Tensor:
         """[..., d] -> [...] the input that stands there."""
@@ -63,6 +68,9 @@ class Tracker(Mixer):
 
 class Carrier(Tracker):
     """A recurrence whose memory is the code of the state: the next state follows from it and the input alone."""
+
+    def state_size(self, length: int) -> int:
+        return self.codes.shape[1] + 1
 
     def initial_state(self, x: Tensor) -> State:
         start = torch.full_like(x[:, 0], self.start).long()

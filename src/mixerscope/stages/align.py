@@ -8,7 +8,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from mixerscope.artifacts import Artifact
-from mixerscope.artifacts.alignments import MEMORY, Aligned, Alignments, SpanOf
+from mixerscope.artifacts.alignments import Aligned, Alignments, SpanOf
 from mixerscope.errors import UnknownName, UserError
 from mixerscope.interventions.alignment import MOST_AXES, Exchange, Span, any_directions, learn_subspaces
 from mixerscope.interventions.batching import device_of
@@ -48,7 +48,7 @@ DIGITS = 4
 LEARNED, RANDOM = "das", "random"
 DRAWN = (LEARNED, RANDOM)
 """What starts from directions that are drawn, of a rank that is asked for."""
-MOST_BYTES = 24 << 30
+MOST_BYTES = {"cpu": 8 << 30, "cuda": 24 << 30}
 """Of what models hold and of copies of it, at once. Recurrent states make it much: of Mamba-2 with four blocks of width
 128 138,000 numbers a document, nine gigabytes a model. Several processes share a GPU."""
 
@@ -59,7 +59,7 @@ class AlignStates(Stage):
     revision: ClassVar[int] = 3
     """2: what is learned is tried late in documents too, and what is held there put beside what is held early. 3: in
     memory alone, as the stream has the answer in it, from which a subspace can write into a memory that holds something
-    else; learned twice, as where it ends depends on where it begins; and alone as beside other models."""
+    else; learned twice, as where it ends depends on where it begins; and begun alone as beside other models."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Alignments,)
 
     documents: PositiveInt = 1024
@@ -146,7 +146,7 @@ class AlignStates(Stage):
         """Models whose states fit into memory together."""
         one = columns(Members(models[:1]), documents.known[:1], documents.at)
         each = sum(x.shape[-1] for x in one.values()) * self._bytes_a_number(documents)
-        many = max(1, MOST_BYTES // each)
+        many = max(1, MOST_BYTES[device_of(models[0]).type] // each)
         return [models[first : first + many] for first in range(0, len(models), many)]
 
     def _bytes_a_number(self, documents: Documents) -> int:
@@ -191,7 +191,6 @@ class AlignStates(Stage):
         right = ((clean == judge.base.targets) & asked).sum((1, 2)).double() / asked.sum()
         cells: list[list[Aligned]] = [[] for _ in members.models]
         spans: list[list[SpanOf]] = [[] for _ in members.models]
-        where = next((place for place in MEMORY if place in places), None)
         for done, (place, sites) in enumerate(places.items()):
             span = Span.over(held.known, sites)
             room = span.count.tolist()
@@ -200,7 +199,7 @@ class AlignStates(Stage):
             for how, rank, map_, alike in self._subspaces(place, span, held, documents, seed):
                 written = exchanged(span, held.judge_base, held.judge_source, map_)
                 said = answers_after(members, judge.base, at, written)
-                late = how == LEARNED and place == where
+                late = how == LEARNED and place == STATES
                 elsewhere = held.elsewhere(documents, span, map_) if late else [(None, None)] * len(members)
                 for k, own in enumerate(cells):
                     if how in DRAWN and rank is not None and rank > room[k]:

@@ -19,6 +19,7 @@ from mixerscope.interventions.transplant import (
     columns,
     demand_settled,
     nearest_held,
+    without_step,
     written_boundaries,
 )
 from mixerscope.model import build_model
@@ -49,8 +50,9 @@ INNER = "inner"
 class InterchangeStates(Stage):
     """Where in the document the other state is written, and on how many pairs."""
 
-    revision: ClassVar[int] = 2
-    """2: what is held late is put beside what is held early."""
+    revision: ClassVar[int] = 3
+    """2: what is held late is put beside what is held early. 3: which mixers have no step of their own, and of how many
+    answers the shares by distance are."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Interchanges,)
 
     documents: PositiveInt = 2048
@@ -94,12 +96,13 @@ class InterchangeStates(Stage):
             said = answers_after(members, pairs.base, at, written)
             for own, one in zip(cells, said, strict=True):
                 told = following(one, pairs, at)
-                own.append(Interchanged(place, how, told.now, told.later, told.kept, told.by_distance))
+                own.append(Interchanged(place, how, told.now, told.later, told.kept, told.by_distance, told.told))
             trained.progress(done + 1, len(todo))
         earlier = self._earlier(members, task, known, spec.data_seed)
+        unwritten = tuple(without_step(members.first))
         sha = f"{known.sha256()} {pairs.base.sha256()} {pairs.source.sha256()}"
         return [
-            Done((Interchanges(at, other, len(pairs.base), accuracy, tuple(own), one),), documents=sha)
+            Done((Interchanges(at, other, len(pairs.base), accuracy, tuple(own), one, unwritten),), documents=sha)
             for own, accuracy, one in zip(cells, right.tolist(), earlier, strict=True)
         ]
 

@@ -116,6 +116,8 @@ class Following:
     kept: float | None
     """Share of the later answers that are what they were."""
     by_distance: tuple[float | None, ...]
+    told: tuple[int, ...]
+    """Answers that differ, so many inputs later."""
 
 
 def following(said: Tensor, pairs: StatePairs, at: int) -> Following:
@@ -130,6 +132,7 @@ def following(said: Tensor, pairs: StatePairs, at: int) -> Following:
         _share(follows[:, at + 1 :], differs[:, at + 1 :]),
         kept.item() if after else None,
         tuple(share if n else None for share, n in zip(shares[at:], often[at:], strict=True)),
+        tuple(often[at:]),
     )
 
 

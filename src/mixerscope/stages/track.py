@@ -12,14 +12,16 @@ from mixerscope.stages.base import Done, Result, Stage, Trained
 class TrackStates(Stage):
     """The rules by which tracking is named."""
 
-    revision: ClassVar[int] = 7
+    revision: ClassVar[int] = 8
     """2: erasures, where there are any, stand beside the other tests and can withdraw a name. 3: what is held late and
     was held early is carried too, in whatever code. 4: so is what is exchanged along directions that were learned, and
     what may be so is not called recomputed. 5: no name for what is met again by a code that nobody misses, for a code
     that turns and is met again, and for memories whose directions nobody looked at; what follows along directions
     counts beyond half at most, however much a rule guesses; erasing withdraws `carried` alone, and only where no memory
     is left unerased. 6: nothing is called carried in models that hold nothing, nor where the last answers do not follow
-    though earlier ones do. 7: that something was erased is known where documents that it was not found in say so."""
+    though earlier ones do. 7: that something was erased is known where documents that it was not found in say so. 8:
+    what erasing costs is that between blocks, not at the token; no name of models without a memory for mixers that do
+    not say what they hold."""
     needs: ClassVar[tuple[str, ...]] = ("lengths", "interchange")
     may_need: ClassVar[tuple[str, ...]] = ("erase", "align")
     uses_model: ClassVar[bool] = False

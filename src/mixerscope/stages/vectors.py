@@ -103,9 +103,15 @@ def draw_vectors(
     if not all(bool(part.any()) for part in vars(drawn.parts).values()):
         raise UserError(
             f"{documents} documents of {task.length} inputs are too few different ones, or too seldom asked about from"
-            f" input {first} on, to fit, choose and judge probes with; take more, or make them longer"
+            f" input {first} on, to fit, choose and judge probes with; {_help(task, documents)}"
         )
     return drawn
+
+
+def _help(task: StateTask, documents: int) -> str:
+    """What to do about too few different documents."""
+    most = len(task.automaton.inputs) ** task.length
+    return "make them longer" if most <= documents else "take more, or make them longer"
 
 
 def draw_vectors_at(task: StateTask, documents: int, at: int, names: list[str], data_seed: int) -> Vectors:

@@ -88,10 +88,11 @@ OF_STATES = {
     "interchange": 1500,
     "align": 1500,
     "recover": 1500,
-    "track": 1500,
 }
-"""Stages about tracked states, in training steps of the same models that take as long: guesses, after the progress of
-one call that was cut short."""
+"""Stages about tracked states as they are by default, in training steps of the same models that take as long: guesses,
+after the progress of one call that was cut short."""
+SIZES = ("documents", "damaged_documents", "pairs", "learned_on", "steps")
+"""Settings of these stages by which they are smaller."""
 LENGTH_BATCHES = 16
 """Drawn to see how long a batch is."""
 RESUMED = 0.5
@@ -116,7 +117,7 @@ def estimate(cohort: Cohort, machine: Machine) -> Seconds:
     spec, train, members = cohort.first, cohort.first.train, len(cohort)
     step = _step_on_gpu(spec, members, machine) if machine.device == "cuda" else _step_on_cpu(spec, members, machine)
     per_document = FORWARD * step / train.batch_size
-    stages = _patched_documents(spec) * per_document + sum(OF_STATES.get(name, 0) for name in spec.stages) * step
+    stages = _patched_documents(spec) * per_document + _of_states(spec) * step
     if cohort.trained:
         return Seconds(LOAD_SECONDS, 0.0, stages)
     evaluations = 1 + math.ceil(train.steps / train.eval_every)
@@ -133,6 +134,17 @@ def _patched_documents(spec: RunSpec) -> float:
     grids = [(1, spec.stages[name]) for name in ("patch", "patch_dev") if name in spec.stages]
     grids += [] if emergence is None else [(emergence.looks, emergence)]
     return sum(times * cells * max(1, len(grid.slots)) * grid.documents for times, grid in grids)
+
+
+def _of_states(spec: RunSpec) -> float:
+    """Training steps as long as the stages about tracked states: of smaller ones as many fewer as the setting says that
+    was made smallest."""
+    found = 0.0
+    for name, stage in spec.stages.items():
+        fields = type(stage).model_fields
+        shares = [getattr(stage, size) / fields[size].default for size in SIZES if size in fields]
+        found += OF_STATES.get(name, 0) * min([1.0, *shares])
+    return found
 
 
 def before_the_first(machine: Machine) -> float:

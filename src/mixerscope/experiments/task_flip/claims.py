@@ -73,6 +73,8 @@ class Claim:
     sentence: str
     contradicted: str
     """What would contradict it."""
+    number: str
+    """What its test measures."""
 
 
 def load_claims() -> list[Claim]:
@@ -307,8 +309,7 @@ def _signs_extrapolate(cells: Cells) -> Found:
     found = above(effect, signed - usual, low, high, min(map(len, known.values())))
     # More than without a sign is not yet enough to hold.
     held = above(effect, signed, *ends, found.seeds, HOLDS)
-    asked = held if found.outcome == "supported" or held.outcome == "contradicted" else found
-    return replace(found, outcome=asked.outcome, effect=asked.effect)
+    return held if found.outcome == "supported" or held.outcome == "contradicted" else found
 
 
 TESTS: dict[str, Callable[[Cells], Found]] = {

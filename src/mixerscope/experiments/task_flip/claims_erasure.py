@@ -14,6 +14,7 @@ from mixerscope.experiments.task_flip.evidence import (
     compared_boundaries,
     damages,
     inner,
+    missed,
     rank_agreement,
     refitted_damages,
     where_it_reads_best,
@@ -75,8 +76,8 @@ def refitted_elsewhere(test: Callable[[Cells], Found]) -> Callable[[Cells], Foun
 
 
 def necessary(method: str | None) -> Callable[[Cells], Found]:
-    """Damage at the inner boundary that reads best; with a method alone as it is, else by what a refit confirms and
-    beyond that of random subspaces."""
+    """Damage at the inner boundary that reads best; with a method alone as it is, else at the best of those where a
+    refit says that nothing is left, and beyond that of random subspaces."""
 
     def test(cells: Cells) -> Found:
         tasks = (PARITY, BRACKETS, S3)
@@ -95,6 +96,7 @@ def necessary(method: str | None) -> Callable[[Cells], Found]:
         if method is None:
             took = {way: _took(cells, tasks, way) for way in (LEACE, ITERATED)}
             rest = f"; nothing is left to read by LEACE in {took[LEACE]}, by {ITERATED} in {took[ITERATED]} models"
+            rest = f"{_where(cells, numbers)}{rest}"
             by_rank = _of_cells(cells, tasks, lambda models: damages(models, None, controls=RANK))
             if by_rank:
                 rest = f"{rest}; beyond random subspaces of its rank, which take less, {_mean_of_cells(by_rank):+.2f}"
@@ -102,6 +104,16 @@ def necessary(method: str | None) -> Callable[[Cells], Found]:
         return above(effect, _mean_of_cells(numbers), low, high, min(map(len, numbers.values())), LEAST_DAMAGE)
 
     return test
+
+
+def _where(cells: Cells, numbers: Numbers) -> str:
+    """How well the answer can be read where it was erased, and what erasing costs where that is best."""
+    there = [one for key in numbers for one in missed(cells.models[key], None)]
+    read = [one.readability for one in there if one.readability is not None]
+    best = [one.damage for one in there if one.best]
+    said = f", where readability is {statistics.median(read):.2f}" if read else ""
+    costs = f", with {statistics.fmean(best):.2f}" if best else ""
+    return f"{said}; in {len(best)} no inner boundary reads more{costs}"
 
 
 def _took(cells: Cells, tasks: Sequence[str], way: str) -> int:

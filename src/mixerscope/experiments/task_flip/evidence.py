@@ -139,10 +139,27 @@ def inner(model: Model, method: str) -> list[Erasure]:
 def damages(
     models: Sequence[Model], method: str | None, longer: bool = False, controls: Controls = VARIANCE
 ) -> list[float]:
-    """A number a model: the damage at the inner boundary that reads best. Without a method, by erasures of which a
-    refit says that they took the label, the milder of them, beyond that of random subspaces; in longer documents of
-    those of the same variance alone."""
-    found: list[float] = []
+    """A number a model: the damage at the inner boundary that reads best. Without a method, at the one that reads best
+    of those where a refit says that an erasure took the label, the milder of them, beyond that of random subspaces; in
+    longer documents of those of the same variance alone."""
+    return [one.damage for one in missed(models, method, longer, controls)]
+
+
+class Missed(NamedTuple):
+    """What erasing costs one model."""
+
+    damage: float
+    readability: float | None
+    """Of the answer, where it was erased; None where it could not be measured."""
+    best: bool
+    """Whether no other inner boundary reads more."""
+
+
+def missed(
+    models: Sequence[Model], method: str | None, longer: bool = False, controls: Controls = VARIANCE
+) -> list[Missed]:
+    """`damages`, and where they are."""
+    found: list[Missed] = []
     for model in models:
         if method is not None:
             known = inner(model, method)
@@ -151,13 +168,14 @@ def damages(
             whole = [one for way in REFITTED for one in inner(model, way)]
             known = [one for one in whole if (not one.longer_left if longer else one.speaks)]
         values = [
-            (one.before, value)
+            (-one.before, value, one.boundary)
             for one in known
             if (value := _damage(one, method is None, longer, controls)) is not None
         ]
         if values:
-            best = max(before for before, _ in values)
-            found.append(min(value for before, value in values if before == best))
+            before, value, at = min(values)
+            most = max(one.before for way in REFITTED for one in inner(model, way)) if method is None else -before
+            found.append(Missed(value, None if model.curve is None else model.curve[at], -before >= most))
     return found
 
 

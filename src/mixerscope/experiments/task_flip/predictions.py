@@ -50,7 +50,8 @@ PREDICTORS: dict[str, Callable[[Model], float | None]] = {
     "later answers, as held earlier": lambda model: _test(model, "later, as held earlier"),
     "later answers, learned directions": lambda model: _test(model, "later, learned"),
 }
-"""The rules were settled with older runs in view, which lack a stage: those with every stage are the test of them. The
+"""The rules were settled with older runs in view, which lack a stage: those with every stage, but for Transformers, are
+the test of them. The
 last three are parts of the verdict, shown whatever they give."""
 
 

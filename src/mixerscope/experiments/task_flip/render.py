@@ -37,7 +37,7 @@ LEFT_OUT = (
     "Architecture and task foretell a cohort by the other cohorts of theirs, together by what each of the two adds;"
     " where few cohorts share one, those that are left tell the opposite of the one that is left out, so that an area"
     " below 0.5 is no finding. Parts of the verdict are those of the models in which they were measured. The rules of"
-    " verdicts were settled when runs that lack a stage had been seen, and of the others none but Transformers."
+    " verdicts were settled when all runs that lack a stage had been seen, and of the others Transformers."
 )
 ABOUT, FOUND, TABLE = "about.json", "found.json", "table.md"
 

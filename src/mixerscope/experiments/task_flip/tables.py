@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from mixerscope.artifacts import Interchanges, Lengths, Probes
-from mixerscope.artifacts.alignments import MEMORY, Alignments
+from mixerscope.artifacts.alignments import Alignments
 from mixerscope.artifacts.estimate import as_columns
 from mixerscope.artifacts.recoveries import Recoveries
 from mixerscope.errors import UserError
@@ -52,6 +52,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("run_id", "place", "how"), pl.String),
         **dict.fromkeys(("now", "now_low", "now_high", "later", "later_low", "later_high", "kept"), _NUMBER),
         "by_distance": pl.List(_NUMBER),
+        "told": pl.List(pl.Int32),
     },
     "alignments": {
         **dict.fromkeys(("run_id", "place", "how"), pl.String),
@@ -167,7 +168,8 @@ def lacking(tables: Tables) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for stage, name in ASKED.items():
         found[stage] = models.join(tables[name], on="run_id", how="anti")["run_id"].to_list()
-    held = tables["alignments"].filter(pl.col("place").is_in(MEMORY) & (pl.col("how") == LEARNED)).group_by("run_id")
+    held = tables["alignments"].filter(pl.col("place").is_in([BOTH, STATES]) & (pl.col("how") == LEARNED))
+    held = held.group_by("run_id")
     tried = held.agg(late=pl.col("moved").is_not_null().any(), alone=(pl.col("place") == STATES).any())
     for stage, asked in ((LATE, "late"), (ALONE, "alone")):
         found[stage] = models.join(tried.filter(~pl.col(asked)), on="run_id", how="semi")["run_id"].to_list()
@@ -269,12 +271,13 @@ def _interchanges(result: RunResult) -> Iterator[Row]:
     for one in found.cells if found else ():
         ends = {**as_columns("now", one.now), **as_columns("later", one.later)}
         # Verdicts rest on what is written everywhere; of single sites the means will do.
-        each = list(one.by_distance) if one.place in WRITTEN and one.how == "shift" else None
-        told = {"place": one.place, "how": one.how, **ends, "kept": one.kept, "by_distance": each}
+        whole = one.place in WRITTEN and one.how in ("shift", "swap")
+        each = {"by_distance": list(one.by_distance), "told": list(one.told)} if whole else {}
+        told = {"place": one.place, "how": one.how, **ends, "kept": one.kept, "by_distance": None, "told": None, **each}
         yield {"run_id": result.run_id, **told}
     if found is not None and found.earlier is not None:
         ends = {**as_columns("now", None), **as_columns("later", found.earlier.right)}
-        told = {"place": EARLIER, "how": "nearest", **ends, "kept": None, "by_distance": None}
+        told = {"place": EARLIER, "how": "nearest", **ends, "kept": None, "by_distance": None, "told": None}
         yield {"run_id": result.run_id, **told}
 
 

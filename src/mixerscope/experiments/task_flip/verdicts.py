@@ -64,6 +64,7 @@ def _interchanges(model: Row, rows: Sequence[Row], guessing: float) -> Interchan
         Interchanged(
             *(row["place"], row["how"], _estimate(row, "now"), _estimate(row, "later"), row["kept"]),
             by_distance=tuple(row["by_distance"] or ()),
+            told=tuple(row["told"] or ()),
         )
         for row in rows
         if row["place"] != EARLIER
@@ -89,6 +90,7 @@ def _erasures(of: Mapping[str, Sequence[Row]], length: int) -> Erasures | None:
         Erased(
             *(row["site"], row["method"], row["rank"], row["variance"], row["before"], row["residual"]),
             *((row["accuracy"],), (row["damage"],)),
+            unseen=row["unseen"],
         )
         for row in rows
     )
