@@ -135,6 +135,48 @@ def test_a_tracked_state_has_its_verdict_its_tests_and_its_figures(folder, opene
         assert drawn.evaluate(OVERLAPS) == []
 
 
+def test_what_follows_opens_on_the_place_that_the_verdict_rests_on(folder, opened):
+    holder = figure(opened(folder("tracks")), "written")
+    assert holder.locator("select").input_value() == "stream and states"
+    assert "Written in the stream and states" in holder.inner_text()
+    holder.locator("select").select_option("residual stream")
+    assert "The verdict rests on what is written in the stream and states" in holder.inner_text()
+    lines = holder.locator("svg.drawn polyline.line")
+    dashes = lines.evaluate_all("lines => lines.map((line) => getComputedStyle(line).strokeDasharray)")
+    assert len(set(dashes)) == len(dashes) == 3
+    places = lines.evaluate_all("lines => lines.map((line) => line.getAttribute('points').split(',')[0])")
+    assert len(set(places)) == 3, "side by side where they hold the same numbers"
+
+
+def test_what_a_probe_of_other_documents_reads_is_drawn_and_given_as_the_reason(folder, opened):
+    root = folder("tracks")
+    stage = find_stage(find_run(root, "gru"), "erase")
+    found = stage.read(Erasures)
+    chance = found.chance
+    kept = {"damage": (0.5, 0.5), "before": 1.0, "residual": chance, "unseen": chance + (1 - chance) / 2}
+    rewrite(stage, replace(found, erased=tuple(replace(one, **kept) for one in found.erased)))
+    holder = figure(opened(root), "erased")
+    heights = holder.locator("svg.drawn .canvas, svg.drawn rect.bar-mark").evaluate_all(
+        "bars => bars.map((bar) => [bar.classList[1], Number(bar.getAttribute('height'))])"
+    )
+    lost, left, unseen = ([height for name, height in heights if name == colour] for colour in ("c0", "c1", "c2"))
+    assert len(lost) == len(left) == len(unseen) > 0
+    assert set(left) == {1}, "chance is 0"
+    assert unseen == pytest.approx(lost), "half of what is lost, half of what can be read"
+    tips = holder.locator("svg.drawn rect.bar-mark").evaluate_all("bars => bars.map((bar) => bar.dataset.tip)")
+    for tip in tips:
+        assert "one of other documents 0.500 (0 is chance)" in tip
+        assert tip.endswith("says nothing of the state: a probe of other documents still reads it")
+
+
+def test_a_single_card_fills_the_page(folder, opened):
+    tab = opened(folder("tracks"))
+    card, main = (tab.locator(where).bounding_box()["width"] for where in (".cards > .card", "main .fold >> nth=0"))
+    assert card == pytest.approx(main, abs=2)
+    tab = opened(folder("tracks, seed 1"))
+    assert tab.locator(".cards > .card").first.bounding_box()["width"] < 0.6 * main
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_what_is_pointed_at_says_how_many_and_the_interval(kept, folder, opened):
     root = folder("tracks")

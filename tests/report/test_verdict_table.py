@@ -1,13 +1,16 @@
 """The same runs as a table in the terminal."""
 
 import io
+import re
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from mixerscope.artifacts import Lengths
 from mixerscope.cli.verdicts import accuracy, diverged, verdict_table
 from mixerscope.listing import listed_runs
+from mixerscope.report.tracking import reason_of
 from mixerscope.results import load_run, load_runs
 from mixerscope.sweep.best import best_lines
 
@@ -83,7 +86,24 @@ def test_a_state_has_its_verdict_in_tables_and_lists_too(folder):
     assert said is not None
     lines = printed(results[:1])
     assert said.name in row_of(lines, "gru")
-    assert any(said.reason in line for line in lines)
+    assert any(reason_of(said) in line for line in lines)
+    assert re.split(r"  +", lines[0].strip()) == ["model", "last answer", "all answers", "verdict", "seed"]
     assert {row["mechanism"] for row in results.rows()} == {run.state_verdict.name for run in results}
     assert {run.mechanism for run in listed_runs(root, []).values()} == {run.state_verdict.name for run in results}
     assert said.name in best_lines(results[:1])[1]
+
+
+def test_states_and_routes_have_a_table_each(folder):
+    lines = printed(list(load_runs(folder("tracks", "based"))))
+    [routes] = [line for line in lines if line.startswith("model") and "route" in line]
+    [states] = [line for line in lines if line.startswith("model") and "all answers" in line]
+    assert "mechanism" in routes
+    assert "mechanism" not in states
+    assert [line.split()[0] for line in lines if line.endswith(" 0   ")] == ["based", "gru"]
+
+
+def test_a_tracked_state_has_its_last_answer_and_all_of_them(folder):
+    [result] = load_runs(folder("tracks"))
+    trained = result.find(Lengths).at(1)
+    row = row_of(printed([result]), "gru").split()
+    assert row[1:3] == [f"{trained.last.value:.1%}", f"{trained.accuracy.value:.1%}"]

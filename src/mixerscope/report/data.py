@@ -28,7 +28,7 @@ from mixerscope.registry import TASKS
 from mixerscope.report.example import Example, example_of, known_spec
 from mixerscope.report.flow import Lane, lanes_of
 from mixerscope.report.grids import Grid, Printed, first_documents, grids_of, printed_of
-from mixerscope.report.tracking import Tracked, tracked_of
+from mixerscope.report.tracking import ALL_ANSWERS, LAST_ANSWER, Tracked, tracked_of
 from mixerscope.results import RunResult
 from mixerscope.spec import canonical_json, digest
 from mixerscope.spec.labels import labels, varying
@@ -109,12 +109,25 @@ class ModelResult:
 
     @property
     def accuracy(self) -> Estimate | None:
-        """On fresh documents."""
-        if self.scores:
-            return self.scores.accuracy
+        """On fresh documents; `answers` says of which answers."""
         if self.tracked and self.tracked.accuracy:
             return self.tracked.accuracy
+        if self.scores:
+            return self.scores.accuracy
         return self.verdict.accuracy if self.verdict else None
+
+    @property
+    def answers(self) -> str:
+        """What the accuracy is called: training and patching ask for the last answer of a document alone, which only
+        where a state is tracked is one of many."""
+        if self.tracked is None:
+            return "accuracy"
+        return ALL_ANSWERS if self.tracked.accuracy else LAST_ANSWER
+
+    @property
+    def last_answer(self) -> Estimate | None:
+        """Of a tracked state, beside the accuracy over all answers."""
+        return self.tracked.last if self.tracked else None
 
     @property
     def likelihood(self) -> Estimate | None:
@@ -169,6 +182,20 @@ class TaskGroup:
     """Those that differ from the task's defaults."""
     models: tuple[ModelResult, ...]
     example: Example | None
+    which: str = ""
+    """Of a task that is many, such as words over any group, which one it was."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} {self.which}" if self.which else self.name
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a reader should know of it: where a state is tracked, whatever is not off, at its default or not."""
+        if not any(model.tracked for model in self.models):
+            return self.fields
+        task = self.models[0].training["task"]
+        return {name: value for name, value in task.items() if name != "name" and value not in (None, False, 0)}
 
 
 def gather(runs: Iterable[RunResult]) -> list[TaskGroup]:
@@ -205,7 +232,9 @@ def _group(runs: Sequence[RunResult]) -> TaskGroup:
     )
     if any(model.guessing is None for model in models):
         models = tuple(replace(model, guessed=guess) for guess in [_guessed(runs)] for model in models)
-    return TaskGroup(task["name"], summary, task["settings"], models, example_of(models))
+    which = trainings[0]["task"].get(task["name"], "")  # the setting that has the task's own name
+    summary = summary.partition(":")[0] if which else summary  # and not all that it could have been
+    return TaskGroup(task["name"], summary, task["settings"], models, example_of(models), which)
 
 
 def _guessed(runs: Sequence[RunResult]) -> float | None:

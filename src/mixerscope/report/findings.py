@@ -56,7 +56,7 @@ def page_headline(groups: Sequence[TaskGroup]) -> Finding:
     if len(groups) == 1:
         return finding(groups[0])
     models = sum(len(group.models) for group in groups)
-    details = tuple(f"Task {i + 1}, {group.name}: {finding(group).headline}." for i, group in enumerate(groups))
+    details = tuple(f"Task {i + 1}, {group.title}: {finding(group).headline}." for i, group in enumerate(groups))
     return Finding(f"{models} models on {len(groups)} tasks", details)
 
 
@@ -151,7 +151,7 @@ def how_sure(models: Sequence[ModelResult]) -> list[str]:
         said.append(
             f"{expected.untested} name{' rests' if expected.untested == 1 else 's rest'} on no proof of the route"
         )
-    if tests := [len(model.tracked.asked) for model in models if model.tracked and model.tracked.verdict]:
+    if tests := [model.tracked.answered for model in models if model.tracked and model.tracked.verdict]:
         each = str(min(tests)) if min(tests) == max(tests) else f"{min(tests)} to {max(tests)}"
         said.append(f"{len(tests)} verdict{'' if len(tests) == 1 else 's'} on states, by {each} questions each")
     seeds = [model.seeds for model in models]
@@ -210,8 +210,10 @@ def _span(values: Sequence[float]) -> str:
 
 def _how_well(models: Sequence[ModelResult]) -> str:
     """What is known of models without a verdict: how well they do."""
-    found = _accuracies([model for model in models if not model.verdicts])
-    return f", at an accuracy of {_span(found)}" if found else ""
+    found = [model for model in models if not model.verdicts and model.any_accuracy is not None]
+    of = {model.answers for model in found} - {"accuracy"}
+    which = f" ({' or '.join(sorted(of))})" if of else ""
+    return f", at an accuracy of {_span(_accuracies(found))}{which}" if found else ""
 
 
 def _names(models: Sequence[ModelResult]) -> str:

@@ -20,9 +20,10 @@ from mixerscope.report.grids import MARKS, UNDEFINED
 from mixerscope.report.numbers import FILTERS
 from mixerscope.report.payload import details, overview
 from mixerscope.report.rates import at_the_edge, best_first
+from mixerscope.report.state_tests import decided, erased_rows, memory_rows, unasked, written_rows
 from mixerscope.report.tables import packed, summary_csv, summary_rows
-from mixerscope.report.thresholds import needed, thresholds
-from mixerscope.report.tracking import WHEN, WRITTEN
+from mixerscope.report.thresholds import needed, state_thresholds, thresholds
+from mixerscope.report.tracking import WRITTEN, reason_of
 from mixerscope.results import RunResult, load_runs
 from mixerscope.store import claim, make_folder, write_bytes, write_json
 from mixerscope.sweep.seeds import seed_lines
@@ -123,8 +124,14 @@ def _environment(models: Sequence[ModelResult], many: bool, several_tasks: bool)
         "needed": needed,
         "gloss": gloss,
         "state_gloss": state_gloss,
+        "state_thresholds": state_thresholds(models),
+        "reason_of": reason_of,
         "written_ways": WRITTEN,
-        "written_when": WHEN,
+        "written_rows": written_rows,
+        "memory_rows": memory_rows,
+        "erased_rows": erased_rows,
+        "unasked": unasked,
+        "decided": decided,
         "level": LEVEL,
         "same_accuracy": SAME_ACCURACY,
         "many": many,
@@ -142,6 +149,7 @@ def _section(group: TaskGroup, numbers: dict[int, int], environment: jinja2.Envi
     for one in rows:
         by_model.setdefault(one["run_id"], []).append(one)
     patched = any(model.grids for model in group.models)
+    tracked = any(model.tracked for model in group.models)
     order = sorted(group.models, key=lambda model: numbers[id(model)])
     # Where more models are there than are shown at once, the best of them are.
     foremost = best_first(order) if len(order) > CARDS else order
@@ -153,12 +161,15 @@ def _section(group: TaskGroup, numbers: dict[int, int], environment: jinja2.Envi
         "cards": [(numbers[id(model)], card.render(model=model, number=numbers[id(model)])) for model in foremost],
         "in_pair": in_pair,
         "rows": [
-            (numbers[id(m)], row.render(rows=by_model.get(m.run_id, ()), number=numbers[id(m)], patched=patched))
+            (
+                numbers[id(m)],
+                row.render(rows=by_model.get(m.run_id, ()), number=numbers[id(m)], patched=patched, tracked=tracked),
+            )
             for m in order
         ],
         "edges": at_the_edge(group.models),
         "by_width": len({(m.series, m.width) for m in group.models}) > len({m.series for m in group.models}),
-        "tracked": any(model.tracked for model in group.models),
+        "tracked": tracked,
         "patched": patched,
         "seeds": seed_lines([(model.run, model.verdicts) for model in group.models]),
     }

@@ -70,7 +70,8 @@ def _task(group: TaskGroup, numbers: list[int]) -> dict[str, Any]:
     guessing = [model.guessing for model in group.models if model.guessing is not None]
     roles = dict.fromkeys(role for model in group.models if model.facts for role in model.facts.roles)
     return {
-        "name": group.name,
+        "name": group.title,
+        "tracked": any(model.tracked for model in group.models),
         "models": numbers,
         "example": shown,
         "guessing": _rounded(guessing[0]) if guessing else None,
@@ -117,6 +118,7 @@ def _model(model: ModelResult, chosen: bool, task: int) -> dict[str, Any]:
         "mechanism": model.mechanism,
         "named": bool(model.verdict and model.verdict.route),
         "accuracy": _estimate(model.accuracy),
+        "answers": model.answers,
         "likelihood": _estimate(model.likelihood),
         "dev": _rounded(model.dev_accuracy),
         "dev_n": training["train"]["eval_documents"],

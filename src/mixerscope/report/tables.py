@@ -31,6 +31,8 @@ def _row(model: ModelResult, verdict: Verdict | None) -> dict[str, Any]:
         "steps": model.status.steps,
         "accuracy": model.accuracy.value if model.accuracy else None,
         "accuracy_interval": _interval(model.accuracy),
+        "last_answer": model.last_answer.value if model.last_answer else None,
+        "last_answer_interval": _interval(model.last_answer),
         "dev_accuracy": model.dev_accuracy,
         "likelihood": model.likelihood.value if model.likelihood else None,
         "likelihood_interval": _interval(model.likelihood),

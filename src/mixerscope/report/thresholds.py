@@ -1,6 +1,6 @@
 """What a test needed, and the values with which the verdicts of a page were reached."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mixerscope.artifacts.verdicts import Test
@@ -28,9 +28,18 @@ def needed(test: Test, model: ModelResult) -> Needed | None:
 
 def thresholds(models: Sequence[ModelResult]) -> dict[str, list[Any]]:
     """By name, the values with which the verdicts of the page were reached: one, unless runs were judged otherwise."""
+    return _distinct([model.rules for model in models])
+
+
+def state_thresholds(models: Sequence[ModelResult]) -> dict[str, list[Any]]:
+    """The same of verdicts on tracked states."""
+    return _distinct([m.tracked.rules.model_dump() for m in models if m.tracked and m.tracked.verdict])
+
+
+def _distinct(rules: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
-    for model in models:
-        for name, value in model.rules.items():
+    for one in rules:
+        for name, value in one.items():
             values = found.setdefault(name, [])
             if value not in values:
                 values.append(value)

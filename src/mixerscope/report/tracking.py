@@ -1,11 +1,14 @@
 """What was found of a tracked state, as the page shows it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mixerscope.analysis.tracking import StateRules
-from mixerscope.artifacts import Erasures, Estimate, Interchanges, Lengths, Probes
+from mixerscope.artifacts import Erased, Erasures, Estimate, Interchanges, Lengths, Probes
+from mixerscope.artifacts.alignments import Alignments
+from mixerscope.artifacts.erasures import LEAST_READ
 from mixerscope.artifacts.recoveries import Recoveries
 from mixerscope.artifacts.state_verdict import StateTest, StateVerdict
 from mixerscope.results import RunResult
@@ -27,6 +30,10 @@ SHOWN = ("leace", "iterated projection", "class means, every step")
 """Erasures that are to take all of the state; the others are controls of theirs."""
 RECOVERED = ("same", "same_low", "same_high", "later", "later_low", "later_high")
 PLACES = {"stream": "residual stream", "state": "recurrent states", "both": "stream and states"}
+ALL_ANSWERS, LAST_ANSWER = "all answers", "last answer"
+"""The two accuracies of a model that is asked at every position."""
+OVER_ALL = re.compile(r"^accuracy (?=[\d.]+ at )")
+"""How a reason begins that names an accuracy, which is over all answers."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +49,20 @@ class Tracked:
     rules: StateRules
     damaged: int | None = None
     """Documents on which the damage of erasures was seen."""
+    aligned: bool = False
+    """Whether directions were learned."""
 
     @property
     def accuracy(self) -> Estimate | None:
-        """On fresh documents of the training length, over all positions."""
+        """On fresh documents of the training length, over all answers."""
         trained = self.lengths.at(1) if self.lengths else None
         return trained.accuracy if trained else None
+
+    @property
+    def last(self) -> Estimate | None:
+        """The same of the last answer of each document."""
+        trained = self.lengths.at(1) if self.lengths else None
+        return trained.last if trained else None
 
     @property
     def guessing(self) -> float | None:
@@ -66,9 +81,24 @@ class Tracked:
         return any(one.damage[0] is not None for one in self.erasures.erased) if self.erasures else False
 
     @property
+    def memory(self) -> bool:
+        """Whether the model holds something from one position to the next, in which a state could be written."""
+        return self.interchanges is not None and self.interchanges.cell("both", "shift") is not None
+
+    @property
+    def rests(self) -> str:
+        """The place whose later answers the verdict rests on, one of `PLACES`."""
+        return "both" if self.memory else "stream"
+
+    @property
     def asked(self) -> dict[str, StateTest]:
-        """The questions of the verdict, by name."""
+        """The questions of the verdict, by name; those that could not be asked are there without a value."""
         return {test.name: test for test in self.verdict.tests} if self.verdict else {}
+
+    @property
+    def answered(self) -> int:
+        """Questions of which something was found."""
+        return sum(test.value is not None for test in self.asked.values())
 
 
 def tracked_of(run: RunResult) -> Tracked | None:
@@ -82,6 +112,7 @@ def tracked_of(run: RunResult) -> Tracked | None:
         recoveries=run.find(Recoveries),
         rules=_rules(run),
         damaged=run.stages["erase"].record.settings["damaged_documents"] if run.find(Erasures) else None,
+        aligned=run.find(Alignments) is not None,
     )
     kept = (found.verdict, found.lengths, found.probes, found.erasures, found.interchanges, found.recoveries)
     return found if any(artifact is not None for artifact in kept) else None
@@ -92,6 +123,11 @@ def _rules(run: RunResult) -> StateRules:
     return StateRules.model_validate(stage.record.settings.get("rules", {}) if stage else {})
 
 
+def reason_of(verdict: StateVerdict) -> str:
+    """Why it has its name. Of two accuracies, a reason that was kept says no more than that it is one."""
+    return OVER_ALL.sub("accuracy over all answers ", verdict.reason)
+
+
 def as_json(tracked: Tracked | None) -> dict[str, Any] | None:
     """For the page: what is drawn, and what is said of it when pointed at."""
     if tracked is None:
@@ -100,7 +136,7 @@ def as_json(tracked: Tracked | None) -> dict[str, Any] | None:
         "lengths": tracked.lengths and [_length(one) for one in tracked.lengths.lengths],
         "probes": tracked.probes and _probes(tracked.probes),
         "erasures": tracked.erasures and _erasures(tracked.erasures, tracked.damaged),
-        "written": tracked.interchanges and _written(tracked.interchanges),
+        "written": tracked.interchanges and _written(tracked.interchanges, tracked.rests),
         "recovered": tracked.recoveries and _recovered(tracked.recoveries),
     }
 
@@ -152,6 +188,7 @@ def _erasures(found: Erasures, documents: int | None) -> dict[str, Any]:
             "before": one.before,
             "rank": one.rank,
             "speaks": found.speaks(one),
+            "why": silence(found, one),
             "beats": one.percentile,
         }
         for one in found.erased
@@ -166,11 +203,26 @@ def _erasures(found: Erasures, documents: int | None) -> dict[str, Any]:
     }
 
 
-def _written(found: Interchanges) -> dict[str, Any]:
+def silence(found: Erasures, one: Erased) -> str:
+    """Why an erasure says nothing of the state; empty where it does."""
+    most = found.chance + found.tolerance
+    if found.speaks(one):
+        return ""
+    if one.before <= found.chance + LEAST_READ:
+        return "nothing could be read there before"
+    if one.residual > most:
+        return "a fresh probe still reads it"
+    if one.unseen is None:
+        return "no probe of other documents was kept"
+    return "a probe of other documents still reads it"
+
+
+def _written(found: Interchanges, rests: str) -> dict[str, Any]:
     cells = [one for one in found.cells if one.place in PLACES]
     return {
         "position": found.position,
         "n": found.pairs,
+        "rests": PLACES[rests],
         "cells": [
             {
                 "place": PLACES[one.place],

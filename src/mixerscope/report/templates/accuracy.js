@@ -57,7 +57,7 @@ kinds.accuracy = (holder, width) => {
   }
   const tipOf = (m, alone) => {
     const said = m.accuracy ? estimated(m.accuracy, format.percent) : `${format.percent(m.dev)} on the dev set, n = ${m.dev_n}`;
-    return `${m.label}${alone ? ", a single seed" : ""}\naccuracy ${said}\n${m.mechanism}; ${AXES[axis]} ${format.setting(m[axis])}`;
+    return `${m.label}${alone ? ", a single seed" : ""}\n${m.answers} ${said}\n${m.mechanism}; ${AXES[axis]} ${format.setting(m[axis])}`;
   };
   const mark = (m, px, style, r) => shape(SHAPES[mechanisms.indexOf(m.mechanism) % SHAPES.length], px, y(accuracyOf(m)), r, { class: `point ${colourClass(series.indexOf(m.series))} ${style}`, "data-tip": tipOf(m, style === "single") });
   for (const m of models.filter((one) => !counted(one))) svg.append(mark(m, place(m), "faint", 2.5));

@@ -1,10 +1,14 @@
 // Learning curves, and below them, on the same axis, how the mechanism of one model came about.
 const METRICS = { accuracy: "accuracy on the dev set", likelihood: "likelihood on the dev set", loss: "training loss (nats per answer)" };
+// Where a state is tracked a document has many answers, of which training looks at the last.
+function metricsOf(holder) {
+  return page.overview.tasks[holder.dataset.task].tracked ? { ...METRICS, accuracy: "last answer on the dev set" } : METRICS;
+}
 // Those with a name come first, then the most accurate.
 const watched = (holder) => page.overview.tasks[holder.dataset.task].models.filter((i) => page.overview.emergence[i])
   .map((i) => page.overview.models[i]).sort((a, b) => b.named - a.named || accuracyOf(b) - accuracyOf(a)).map((m) => m.number);
 choices.curves = [
-  { name: "metric", label: "show", options: () => Object.entries(METRICS) },
+  { name: "metric", label: "show", options: (holder) => Object.entries(metricsOf(holder)) },
   { name: "which", label: "of", options: (holder) => (manyCurves(holder) ? [["best", "best rates"], ["all", "all runs"]] : []) },
   { name: "watched", label: "emergence of", options: (holder) => watched(holder).map((i) => [i, page.overview.models[i].label]) },
 ];
@@ -32,7 +36,7 @@ kinds.curves = (holder, width) => {
   const highest = metric === "loss" ? Math.max(0.1, ...numbers.map((i) => Math.max(...page.overview.curves[i].loss.filter((v) => v !== null), 0))) : 1;
   const y = scale([0, highest], [floor, top]);
   const steps = logarithmic ? powers(first, last) : ticks(0, last, width < 500 ? 4 : 6);
-  const svg = canvas(width, whole, `${METRICS[metric]} against training steps; at the end: ${numbers.slice(0, 40).map((i) => `${page.overview.models[i].label} ${page.overview.curves[i][metric].at(-1)}`).join(", ")}.`);
+  const svg = canvas(width, whole, `${metricsOf(holder)[metric]} against training steps; at the end: ${numbers.slice(0, 40).map((i) => `${page.overview.models[i].label} ${page.overview.curves[i][metric].at(-1)}`).join(", ")}.`);
   svg.append(yAxis(metric === "loss" ? ticks(0, highest) : [0, 0.25, 0.5, 0.75, 1], y, left, right, (v) => (metric === "accuracy" ? `${100 * v}%` : String(v))));
   if (under === null) svg.append(xAxis(steps, x, floor, (v) => stepName(v), "training steps", [left, right]));
   const thin = several || numbers.length > MOST_LINES ? "thin" : "";
@@ -43,7 +47,7 @@ kinds.curves = (holder, width) => {
     const style = lineClass(names.indexOf(model[by]));
     const at = points.map(([s, v]) => `${x(s).toFixed(1)},${y(Math.min(v, highest)).toFixed(1)}`);
     const end = points.at(-1);
-    const tip = `${model.label}\n${METRICS[metric]} ${format.number(end[1])} at step ${format.thousands(end[0])}${metric === "loss" ? "" : `, n = ${model.dev_n}`}; training ${model.outcome}`;
+    const tip = `${model.label}\n${metricsOf(holder)[metric]} ${format.number(end[1])} at step ${format.thousands(end[0])}${metric === "loss" ? "" : `, n = ${model.dev_n}`}; training ${model.outcome}`;
     svg.append(node("polyline", { points: at.join(" "), class: `line ${style} ${thin}`, "data-tip": thin ? null : tip }),
       shape({ reached: "circle", finished: "square", diverged: "cross" }[model.outcome], x(end[0]), y(Math.min(end[1], highest)), thin ? 2 : 4, { class: `point ${style}`, "data-tip": tip }));
   }
@@ -51,7 +55,7 @@ kinds.curves = (holder, width) => {
     const middle = medianCurve(members, metric).filter(([s]) => s >= first).map(([s, v]) => `${x(s).toFixed(1)},${y(Math.min(v, highest)).toFixed(1)}`);
     const last = members.map((i) => page.overview.curves[i][metric].filter((v) => v !== null).at(-1)).filter((v) => v !== undefined).sort((a, b) => a - b);
     if (last.length) svg.append(node("polyline", { points: middle.join(" "), class: `line ${lineClass(names.indexOf(name))}`,
-      "data-tip": `${name}: ${last.length} seed${last.length > 1 ? "s" : ""}\n${METRICS[metric]} at the end: median ${format.number(median(last))}, from ${format.number(last[0])} to ${format.number(last.at(-1))}` }));
+      "data-tip": `${name}: ${last.length} seed${last.length > 1 ? "s" : ""}\n${metricsOf(holder)[metric]} at the end: median ${format.number(median(last))}, from ${format.number(last[0])} to ${format.number(last.at(-1))}` }));
   }
   if (metric === "accuracy" && task.guessing !== null) svg.append(baseline(y(task.guessing), [left, right], `guessing ${format.percent(task.guessing)}`, top,
     numbers.flatMap((i) => along(page.overview.curves[i].step.flatMap((s, k) => (s < first || page.overview.curves[i].accuracy[k] === null ? [] : [[x(s), y(page.overview.curves[i].accuracy[k])]]))))));

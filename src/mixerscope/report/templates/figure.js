@@ -1,7 +1,7 @@
 // A figure's frame: what it is called, its choices, its downloads, and when it is drawn.
 // A kind draws itself: (holder, width) => { svg, rows, keys, note, stamp }, with the rows its CSV holds.
 const kinds = {};
-const choices = {}; // kind -> [{ name, label, options(holder) }]
+const choices = {}; // kind -> [{ name, label, options(holder), first(holder) }]: the first option is chosen unless `first` names another
 
 const chosenValue = (holder, name) => holder.querySelector(`select[name="${name}"]`)?.value ?? "";
 
@@ -19,6 +19,7 @@ function frame(holder) {
     const options = choice.options(holder);
     if (options.length < 2) continue;
     const select = html("select", { name: choice.name }, ...options.map(([value, name]) => html("option", { value }, name)));
+    if (choice.first) select.value = choice.first(holder);
     select.addEventListener("change", () => draw(holder));
     controls.append(html("label", {}, `${choice.label} `, select));
   }

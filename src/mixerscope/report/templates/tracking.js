@@ -6,11 +6,11 @@ const LEFT = 44;
 const between = (low, high, write) => (low === null || low === undefined ? " (no interval was kept)" : ` [${write(low)}, ${write(high)}]`);
 
 // A plane for lines over evenly spaced places.
-function plane(width, label, places, title, height = 220, low = 0) {
+function plane(width, label, places, title, height = 220, low = 0, inset = 14) {
   const right = width - 10, top = 12, slanted = Math.max(...places.map((p) => wide(p))) > (right - LEFT) / places.length;
   const floor = height - (slanted ? 66 : 42);
   const svg = canvas(width, height, label);
-  const x = scale([0, Math.max(1, places.length - 1)], [LEFT + 14, right - 14]), y = scale([low, 1], [floor, top]);
+  const x = scale([0, Math.max(1, places.length - 1)], [LEFT + inset, right - inset]), y = scale([low, 1], [floor, top]);
   svg.append(yAxis([0, 0.25, 0.5, 0.75, 1], y, LEFT, right, (v) => (v % 0.5 ? "" : String(v))), node("g", { class: "axis" }, node("line", { x1: LEFT, x2: right, y1: floor, y2: floor })));
   places.forEach((place, i) => {
     const turned = slanted ? { transform: `rotate(-30 ${x(i) + 6} ${floor + 14})`, "text-anchor": "end", x: x(i) + 6 } : { "text-anchor": "middle" };
@@ -20,10 +20,10 @@ function plane(width, label, places, title, height = 220, low = 0) {
   return { svg, x, y, right, top };
 }
 
-function drawLine(svg, values, x, y, style, tipOf) {
+function drawLine(svg, values, x, y, style, tipOf, mark = "circle") {
   const known = values.map((v, i) => [i, v]).filter(([, v]) => v !== null);
   svg.append(node("polyline", { points: known.map(([i, v]) => `${x(i).toFixed(1)},${y(v).toFixed(1)}`).join(" "), class: `line ${style}` }));
-  for (const [i, v] of known) svg.append(shape("circle", x(i), y(v), 3.5, { class: `point ${style}`, "data-tip": tipOf(i, v) }));
+  for (const [i, v] of known) svg.append(shape(mark, x(i), y(v), 3.5, { class: `point ${style}`, "data-tip": tipOf(i, v) }));
 }
 
 kinds.lengths = (holder, width) => {
@@ -31,7 +31,7 @@ kinds.lengths = (holder, width) => {
   const height = 230, right = width - 10, top = 12, floor = height - 42;
   const last = Math.max(...lengths.map((one) => one.by.length));
   const x = scale([1, last], [LEFT + 4, right - 6], true), y = scale([0, 1], [floor, top]);
-  const svg = canvas(width, height, `Accuracy by position. ${lengths.map((one) => `documents of ${one.length} inputs: ${format.percent(one.accuracy[0])} over all positions, ${format.percent(one.last[0])} at the last`).join("; ")}.`);
+  const svg = canvas(width, height, `Accuracy by position. ${lengths.map((one) => `documents of ${one.length} inputs: ${format.percent(one.accuracy[0])} of all answers, ${format.percent(one.last[0])} of last ones`).join("; ")}.`);
   const steps = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024].filter((v) => v <= last);
   svg.append(yAxis([0, 0.25, 0.5, 0.75, 1], y, LEFT, right, (v) => `${100 * v}%`), xAxis(steps, x, floor, String, "inputs so far", [LEFT, right]),
     baseline(y(lengths[0].guessing), [LEFT, right], `guessing ${format.percent(lengths[0].guessing)}`, top, lengths.flatMap((one) => one.by.map((v, i) => [x(i + 1), v === null ? -1 : y(v)]))));
@@ -39,7 +39,7 @@ kinds.lengths = (holder, width) => {
   if (trained) svg.append(node("g", { class: "baseline" }, node("line", { x1: x(trained.length), x2: x(trained.length), y1: top, y2: floor })), words(x(trained.length) - 4, floor - 6, "trained up to here", { "text-anchor": "end", class: "soft-text" }));
   lengths.forEach((one, k) => {
     const known = one.by.map((v, i) => [i + 1, v]).filter(([, v]) => v !== null);
-    const tip = `documents of ${one.length} inputs (${one.times} x)\nall positions ${estimated(one.accuracy, format.percent)}\nlast position ${estimated(one.last, format.percent)}\nall of a document right: ${format.percent(one.whole[0])}`;
+    const tip = `documents of ${one.length} inputs (${one.times} x)\nall answers ${estimated(one.accuracy, format.percent)}\nlast answer ${estimated(one.last, format.percent)}\nall of a document right: ${format.percent(one.whole[0])}`;
     svg.append(node("polyline", { points: known.map(([i, v]) => `${x(i).toFixed(1)},${y(v).toFixed(1)}`).join(" "), class: `line ${lineClass(k)}`, "data-tip": tip }));
     if (known.length) svg.append(shape("circle", x(known.at(-1)[0]), y(known.at(-1)[1]), 4, { class: `point ${lineClass(k)}`, "data-tip": tip }));
   });
@@ -56,35 +56,63 @@ kinds.readable = (holder, width) => {
   return { svg, rows, keys: lines.length > 1 ? legend(lines.map((line, k) => lineKey(k, line.name))) : null, note: "0: no better than position, chance or the last tokens; 1: as well as the model itself answers." };
 };
 
+// What a probe reads, from chance, 0, to everything, 1.
+const beyond = (v, chance) => (v - chance) / (1 - chance);
+const clamp = (v) => Math.max(0, Math.min(1, v));
 choices.erased = [{ name: "method", label: "by", options: (holder) => distinct(trackedOf(holder).erasures.rows.map((r) => r.method)).map((m) => [m, m]) }];
 kinds.erased = (holder, width) => {
   const { rows: all, chance, n } = trackedOf(holder).erasures;
   const method = chosenValue(holder, "method") || all[0].method;
-  const rows = all.filter((r) => r.method === method);
-  const left = (r) => Math.max(0, Math.min(1, (r.left - chance) / (1 - chance)));
-  const { svg, x, y } = plane(width, `What erasing the state costs, by ${method}. ${rows.map((r) => `${r.place}: lost ${r.damage === null ? "unknown" : r.damage.toFixed(2)}, still read ${r.left.toFixed(2)}`).join("; ")}.`, rows.map((r) => r.place), "", 230);
-  const wide_ = Math.min(12, (width - LEFT) / rows.length / 3);
+  const rows = all.filter((r) => r.method === method).map((r) => ({ ...r, chance, n }));
+  const read = (v) => (v === null ? "unknown" : format.number(beyond(v, chance)));
+  const lost = (r) => (r.damage === null ? "unknown" : format.number(r.damage));
+  const { svg, x, y } = plane(width, `What erasing the state costs, by ${method}; what is read from chance, 0, to all of it, 1. ${rows.map((r) => `${r.place}: lost ${lost(r)}, read after it ${read(r.left)}, in other documents ${read(r.unseen)}${r.why ? `, ${r.why}` : ""}`).join("; ")}.`, rows.map((r) => r.place), "", 230, 0, 28);
+  const thick = Math.min(12, (width - LEFT) / rows.length / 4);
   rows.forEach((r, i) => {
-    const tip = `${r.place}, ${r.method}, rank ${r.rank}\nlost ${r.damage === null ? "unknown: the model knows too little" : format.number(r.damage) + between(r.damage_low, r.damage_high, format.number)} of what is known beyond guessing, n = ${n}\nprobe before ${format.percent(r.before)}, a fresh one after ${format.percent(r.left)} (chance ${format.percent(chance)})${r.unseen === null ? "" : `, in documents that the erasure was not found in ${format.percent(r.unseen)}`}${r.beats === null ? "" : `\nworse than ${format.percent(r.beats)} of random subspaces of the same variance`}\n${r.speaks ? "the state was there and is gone" : "says nothing of the state: it was not there, or is still there"}`;
-    const bar = (v, shift, style) => node("rect", { x: x(i) + shift, y: y(Math.max(0, Math.min(1, v))), width: wide_, height: Math.max(1, y(0) - y(Math.max(0, Math.min(1, v)))), class: style, "data-tip": tip });
-    if (r.damage !== null) svg.append(bar(r.damage, -wide_ - 1, `bar-mark c0 ${r.speaks ? "" : "hollow"}`));
-    svg.append(bar(left(r), 1, "bar-mark c1"));
+    const tip = erasedTip(r, read);
+    const bar = (v, shift, style) => node("rect", { x: x(i) + shift * (thick + 1) - thick / 2, y: y(clamp(v)), width: thick, height: Math.max(1, y(0) - y(clamp(v))), class: `bar-mark ${style}`, "data-tip": tip });
+    if (r.damage !== null) svg.append(bar(r.damage, -1, `c0 ${r.speaks ? "" : "hollow"}`));
+    svg.append(bar(beyond(r.left, chance), 0, "c1"));
+    if (r.unseen !== null) svg.append(bar(beyond(r.unseen, chance), 1, "c2"));
   });
   const key = (style, name) => ({ name, mark: node("rect", { x: 8, y: 2, width: 10, height: 10, class: `bar-mark ${style}` }) });
-  return { svg, rows: rows.map((r) => ({ ...r, chance, n })), keys: legend([key("c0", "lost, where a fresh probe reads nothing after"), key("c0 hollow", "lost, says nothing of the state"), key("c1", "still read, 0 is chance")]) };
+  const keys = [key("c0", "lost, where probes read nothing after"), key("c0 hollow", "lost, says nothing of the state"), key("c1", "still read by a fresh probe"), key("c2", "still read by a probe of other documents")];
+  return { svg, rows, keys: legend(keys), note: "Lost: 0 is nothing, 1 is all but guessing. Read: 0 is chance, 1 is everything. Verdicts look between blocks and into recurrent states alone." };
 };
 
-choices.written = [{ name: "place", label: "in the", options: (holder) => distinct(trackedOf(holder).written.cells.map((c) => c.place)).map((p) => [p, p]) }];
+function erasedTip(r, read) {
+  const lost = r.damage === null ? "unknown: the model knows too little" : format.number(r.damage) + between(r.damage_low, r.damage_high, format.number);
+  const elsewhere = r.unseen === null ? "nobody asked one of other documents" : `one of other documents ${read(r.unseen)}`;
+  const beats = r.beats === null ? "" : `\nworse than ${format.percent(r.beats)} of random subspaces of the same variance`;
+  const said = r.speaks ? "the state was there and is gone" : `says nothing of the state: ${r.why}`;
+  return `${r.place}, ${r.method}, rank ${r.rank}\nlost ${lost} of what is known beyond guessing, n = ${r.n}\na probe before read ${read(r.before)}, a fresh one after ${read(r.left)}, ${elsewhere} (0 is chance)${beats}\n${said}`;
+}
+
+// It opens on the place that the verdict rests on.
+const placesOf = (holder) => distinct(trackedOf(holder).written.cells.map((c) => c.place));
+const placeOf = (holder) => chosenValue(holder, "place") || [trackedOf(holder).written.rests, ...placesOf(holder)].find((p) => placesOf(holder).includes(p));
+choices.written = [{ name: "place", label: "in the", options: (holder) => placesOf(holder).map((p) => [p, p]), first: placeOf }];
+const WAYS = { shift: ["circle", 0], moved: ["triangle", 4], swap: ["square", -4] }; // the mark, and how far beside the others it stands
 kinds.written = (holder, width) => {
-  const { cells: all, n, position } = trackedOf(holder).written;
-  const places = distinct(all.map((c) => c.place));
-  const cells = all.filter((c) => c.place === (chosenValue(holder, "place") || places[0]));
+  const { cells: all, n, position, rests } = trackedOf(holder).written;
+  const place = placeOf(holder), cells = all.filter((c) => c.place === place);
   const most = Math.max(...cells.map((c) => c.by.length));
-  const { svg, x, y } = plane(width, `Answers that follow another state, written after input ${position}. ${cells.map((c) => `${c.how}: ${c.now ? c.now[0].toFixed(2) : "unknown"} at once, ${c.later ? c.later[0].toFixed(2) : "unknown"} later`).join("; ")}.`, Array.from({ length: most }, (_, i) => String(i)), "inputs after the state was written", 230);
-  cells.forEach((c, k) => drawLine(svg, c.by, x, y, lineClass(k), (i, v) => `${c.how}: ${c.about}\n${i} inputs later ${format.percent(v)} of answers follow, n = ${n}\nat once ${c.now ? estimated(c.now, format.percent) : "cannot be told"}\nlater ${c.later ? estimated(c.later, format.percent) : "cannot be told"}`));
+  const { svg, x, y } = plane(width, `Answers that follow another state, written in the ${place} after input ${position}. ${cells.map((c) => `${c.how}: ${c.now ? c.now[0].toFixed(2) : "unknown"} at once, ${c.later ? c.later[0].toFixed(2) : "unknown"} later`).join("; ")}.`, Array.from({ length: most }, (_, i) => String(i)), "inputs after the state was written", 230);
+  const styleOf = (k) => `${colourClass(k)} dash${k} way${k}`;
+  cells.forEach((c, k) => {
+    const [mark, aside] = WAYS[c.how];
+    drawLine(svg, c.by, (i) => x(i) + aside, y, styleOf(k), (i, v) => `${c.how}: ${c.about}\n${i} inputs later ${format.percent(v)} of answers follow, n = ${n}\nat once ${c.now ? estimated(c.now, format.percent) : "cannot be told"}\nlater ${c.later ? estimated(c.later, format.percent) : "cannot be told"}`, mark);
+  });
   const rows = cells.flatMap((c) => c.by.map((v, i) => ({ place: c.place, how: c.how, distance: i, follows: v, n })));
-  return { svg, rows, keys: legend(cells.map((c, k) => lineKey(k, `${c.how}: ${c.about}`))) };
+  const keys = legend(cells.map((c, k) => ({ name: `${c.how}: ${c.about}`, mark: node("g", {}, node("line", { x1: 1, x2: 25, y1: 7, y2: 7, class: `line ${styleOf(k)}` }), shape(WAYS[c.how][0], 13, 7, 3.5, { class: `point ${styleOf(k)}` })) })));
+  return { svg, rows, keys, note: `Written in the ${place}, after input ${position}. ${saidOfPlace(place, rests)}` };
 };
+
+function saidOfPlace(place, rests) {
+  if (place === rests) return "What later answers do then is what the verdict rests on.";
+  const kept = place === "residual stream" ? " What recurrent states hold stays as it was, so that later answers need not follow." : "";
+  return `The verdict rests on what is written in the ${rests}.${kept}`;
+}
 
 choices.recovered = [{ name: "read", label: "read", options: () => [["later", "behind it"], ["same", "at that position"]] }];
 kinds.recovered = (holder, width) => {
@@ -111,7 +139,7 @@ kinds.recovered = (holder, width) => {
 
 // All models of a task in one map: rows are series, columns what was measured, numbers medians over seeds.
 const TRACKED = [
-  ...[1, 2, 4, 8].map((times) => [times === 1 ? "accuracy" : `accuracy, ${times} x`, (t) => t.lengths?.find((one) => one.times === times)?.last[0]]),
+  ...[1, 2, 4, 8].map((times) => [times === 1 ? "last answer" : `last answer, ${times} x`, (t) => t.lengths?.find((one) => one.times === times)?.last[0]]),
   ["read after the middle block", (t) => t.probes?.lines[0].readability[t.probes.at.length >> 1]],
   ["lost when erased", (t) => { const spoken = (t.erasures?.rows ?? []).filter((r) => r.speaks && r.damage !== null); return spoken.length ? Math.max(...spoken.map((r) => r.damage)) : undefined; }],
   ["answer follows", (t) => t.written?.cells.find((c) => c.how === "shift")?.now?.[0]],
@@ -145,5 +173,5 @@ kinds.tracked = (holder, width) => {
     const [x, y] = [gutter + (j + 0.5) * cell + 6, 8 + 2 * CELL_HEIGHT * names.length + 10];
     svg.append(words(x, y, what, { class: "soft-text", transform: `rotate(-28 ${x} ${y})`, "text-anchor": "end" }));
   });
-  return { svg, rows, note: runs.length ? "Medians over seeds, each with its best learning rate on the dev set; single seeds are in italics. Accuracies are of the last answer of a document." : "The filters leave no model.", stamp: stampOf(rows) };
+  return { svg, rows, note: runs.length ? "Medians over seeds, each with its best learning rate on the dev set; single seeds are in italics." : "The filters leave no model.", stamp: stampOf(rows) };
 };
