@@ -94,6 +94,18 @@ def test_after_leace_the_label_has_no_covariance_left_and_little_is_lost():
     ).all()
 
 
+def test_where_rounding_is_all_that_is_left_a_probe_reads_chance():
+    """Of classes that are equally many, rounding would choose one for every vector, on each machine otherwise."""
+    label = torch.arange(N) // 5 % 2  # as many of each in every part
+    x = torch.randn(40, N, D, generator=rng(1), dtype=torch.float64) + 3.0 * label[:, None]
+    found = moments(x, parts())
+    assert label[parts().fit].double().mean() == 0.5
+    eraser = leace(found, label, parts())
+    assert (fit_probes(found, {"": label}, parts())[""].accuracy > 0.9).all()
+    assert (residual(eraser, found, label, parts()) == 0.5).all()
+    assert (fit_probes(eraser.left(found), {"": label}, parts())[""].weight == 0).all()
+
+
 def test_a_single_direction_leaves_what_iterated_projection_takes():
     x, label = data()
     found = moments(x, parts())

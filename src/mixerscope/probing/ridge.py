@@ -20,6 +20,9 @@ PENALTIES = tuple(10.0**power for power in range(-3, 4))
 """Times the mean eigenvalue; which one is taken is decided on vectors that neither fit nor judge."""
 SMALLEST_SPREAD = 1e-6
 """Numbers that vary less, relative to the largest of their vector's, say nothing and are left at zero."""
+ROUNDING = 1e-8
+"""Correlations of a number with a class that are smaller are rounding. Behind an erasure that takes a label there is
+nothing else, and where classes are alike in number it would decide what a probe answers, on each machine otherwise."""
 SUMMED = 1024
 """Vectors whose products are added up in the vectors' own precision, before they are added up in double."""
 
@@ -167,6 +170,8 @@ def _ridges(found: Moments, columns: Tensor, penalties: Sequence[float]) -> Tens
     """[p, k, d, c] weights for the vectors, one for each penalty."""
     scale = found.scale
     gram, right = scale * found.gram * scale.mT, scale * found.with_labels(columns)
+    most = (len(columns) * columns.square().sum(0)).sqrt()  # of numbers with unit spread
+    right = torch.where(right.abs() > ROUNDING * most, right, 0.0)
     unit = gram.diagonal(dim1=-2, dim2=-1).mean(-1)
     unit = torch.where(unit > 0, unit, 1.0)[:, None, None]
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
