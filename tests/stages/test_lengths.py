@@ -1,5 +1,8 @@
 """Accuracy by length and position: what the stage says is what the models do."""
 
+import json
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,6 +10,7 @@ from mixerscope.artifacts import Lengths
 from mixerscope.errors import UserError
 from mixerscope.stages import Done
 from mixerscope.tasks import UNSCORED, Dyck, Parity
+from mixerscope.tasks.baselines import best_guess_of_all
 from tests.conftest import tiny_spec, with_stage
 from tests.stages.states import answers, fresh, run_stage, spec_of
 
@@ -34,7 +38,21 @@ def test_it_counts_what_each_model_of_a_cohort_says(task):
                 often = int(asked[:, position].sum())
                 expected = right[:, position].sum().item() / often if often else None
                 assert value == pytest.approx(expected)
+            longer = task.at_length(one.length)
+            assert (one.guessing, one.guessing_all) == (longer.guessing(), best_guess_of_all(longer))
         assert len(list(found.rows())) == 2 * 3 + 8 + 16
+        assert {row["guessing_all"] for row in found.rows()} == {one.guessing_all for one in found.lengths}
+
+
+def test_what_was_kept_before_guessing_was_asked_of_all_questions_is_read():
+    spec = spec_of(SETTINGS)
+    [result] = run_stage("lengths", spec, [fresh(spec)])
+    [found] = result.artifacts
+    kept = json.loads(found.to_bytes())
+    for one in kept["lengths"]:
+        del one["guessing_all"]
+    read = Lengths.from_bytes(json.dumps(kept).encode())
+    assert read == Lengths(tuple(replace(one, guessing_all=None) for one in found.lengths))
 
 
 def test_a_model_that_knows_everything_gets_everything_right():

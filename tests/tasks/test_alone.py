@@ -7,10 +7,23 @@ from weakref import WeakKeyDictionary
 
 import polars
 import pytest
+import torch
 
 from mixerscope.errors import UserError
-from mixerscope.tasks import AR, ATR, NGram, SelectiveCopy, baselines, export, guessing_baselines
-from mixerscope.tasks.baselines import ceiling
+from mixerscope.tasks import (
+    AR,
+    ATR,
+    UNSCORED,
+    Batch,
+    NGram,
+    Parity,
+    SelectiveCopy,
+    baselines,
+    export,
+    guessing_baselines,
+)
+from mixerscope.tasks.base import FIRST_SYMBOL
+from mixerscope.tasks.baselines import best_guess_of_all, ceiling, guessing_of_all
 from mixerscope.tasks.render import document, explanation, pieces, tree_lines
 from tests.tasks.every import PRESETS, STATES, generator, task_of
 
@@ -57,6 +70,51 @@ def test_guessing_is_worked_out_once_for_the_same_settings_and_again_for_others(
         assert other.guessing() == max(guess.accuracy for guess in guessing_baselines(other))
     assert len(made) == 3
     assert task.model_dump() == NGram(length=8, num_symbols=4).model_dump()
+
+
+def test_guessing_of_all_questions_of_parity():
+    """Rules that read the last k bits know all of them up to the k-th answer, and of later ones nothing."""
+    found = {guess.name: guess.accuracy for guess in guessing_of_all(Parity(length=8, disjoint=False))}
+    for k, known in ((1, 1), (4, 4), (8, 8)):
+        share = (known + (8 - known) / 2) / 8
+        name = f"last {k} token{'s' if k > 1 else ''}"
+        assert found[name] == pytest.approx(share, abs=0.01)
+        assert found[f"{name}, by position"] == pytest.approx(share, abs=0.01)
+    for nothing in ("most frequent answer", "most frequent answer, by position"):
+        assert found[nothing] == pytest.approx(0.5, abs=0.02)
+    assert found["position only"] == found["position only, by position"] == 0, "no input is an answer"
+    assert best_guess_of_all(Parity(length=8, disjoint=False)) == max(found.values())
+
+
+def test_guessing_of_all_questions_where_the_last_one_is_asked_alone_is_of_that_one():
+    task = Parity(length=12, only_last=True)
+    found = {guess.name: guess.accuracy for guess in guessing_of_all(task)}
+    assert all(found[guess.name] == guess.accuracy for guess in guessing_baselines(task))
+    assert best_guess_of_all(task) == pytest.approx(0.5, abs=0.05)
+
+
+class Made(Parity):
+    """Half of the documents ask once, at position 3 for the token at 1; the others also at 4 for the token at 3, and at
+    5 for one of two by a coin."""
+
+    windows = (1,)
+
+    def sample(self, n, rng, split="train"):
+        tokens = torch.randint(FIRST_SYMBOL, FIRST_SYMBOL + 20, (n, 6), generator=rng)
+        targets = torch.full_like(tokens, UNSCORED)
+        targets[:, 3] = tokens[:, 1]
+        often = torch.arange(n) % 2 == 0
+        targets[often, 4] = tokens[often, 3]
+        targets[often, 5] = FIRST_SYMBOL + torch.randint(2, (n,), generator=rng)[often]
+        return Batch(tokens, targets)
+
+
+def test_guessing_of_all_questions_is_a_mean_over_documents_and_may_know_the_position():
+    found = {guess.name: guess.accuracy for guess in guessing_of_all(Made())}
+    # Two before the query, and of the other questions by luck.
+    assert found["position only"] == pytest.approx((1 + (1 + 2 / 20) / 3) / 2, abs=0.01)
+    assert found["position only, by position"] == pytest.approx((1 + (1 + 1 + 1 / 20) / 3) / 2, abs=0.01)
+    assert found["most frequent answer"] == pytest.approx((1 / 20 + (2 / 20 + 1 / 2) / 3) / 2, abs=0.02)
 
 
 def test_tasks_have_no_state_labels_unless_they_say_so():

@@ -26,6 +26,9 @@ class AtLength:
     """What the best rule gets of the last questions that reads the last few tokens, or nothing."""
     by_position: tuple[float | None, ...]
     """Accuracy after each input; None where no document asks."""
+    guessing_all: float | None = None
+    """What the best such rule, which may also know the position, gets of all questions, as a mean over documents; None
+    where that was not asked."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,13 +49,14 @@ class Lengths(Frames, JsonArtifact):
     def shown(self) -> Iterator[dict[str, Any]]:
         """The rows that a notebook shows."""
         for found in self.lengths:
-            said = {name: getattr(found, name) for name in ("accuracy", "last", "whole", "guessing")}
+            said = {name: getattr(found, name) for name in ("accuracy", "last", "whole", "guessing", "guessing_all")}
             yield {"length": found.length, "times": found.times, **said}
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row per length and position, and one per length over all positions."""
         for found in self.lengths:
-            shared = {"length": found.length, "times": found.times, "guessing": found.guessing}
+            known = {"guessing": found.guessing, "guessing_all": found.guessing_all}
+            shared = {"length": found.length, "times": found.times, **known}
             for name in ("accuracy", "last", "whole"):
                 yield {**shared, "position": None, "metric": name, **vars(getattr(found, name))}
             for position, value in enumerate(found.by_position, 1):

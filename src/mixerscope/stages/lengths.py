@@ -15,12 +15,15 @@ from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.stages.base import Done, Result, Stage, Trained
 from mixerscope.stages.vectors import demand_places
-from mixerscope.tasks import UNSCORED, Batch
+from mixerscope.tasks import UNSCORED, Batch, Task
+from mixerscope.tasks.baselines import best_guess_of_all
 
 
 class EvaluateLengths(Stage):
     """How long the documents are, in lengths of training, and how many measure each."""
 
+    revision: ClassVar[int] = 2
+    """2: what guessing gets of all questions."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Lengths,)
 
     times: tuple[PositiveInt, ...] = (1, 2, 4, 8)
@@ -53,16 +56,16 @@ class EvaluateLengths(Stage):
         hashes: list[str] = []
         for done, times in enumerate(self.times):
             batch = self.batch(spec, times)
-            guessing = demand_states(spec.task).at_length(times * spec.task.length).guessing()
+            task = demand_states(spec.task).at_length(times * spec.task.length)
             hashes.append(batch.sha256())
             for own, right in zip(found, right_answers(members, batch), strict=True):
-                own.append(_summary(batch, right, times, guessing))
+                own.append(_summary(batch, right, times, task))
             trained.progress(done + 1, len(self.times))
         return [Done((Lengths(tuple(own)),), documents=" ".join(hashes)) for own in found]
 
 
-def _summary(batch: Batch, right: Tensor, times: int, guessing: float) -> AtLength:
-    """Of right [n, t]: whether each answer is right."""
+def _summary(batch: Batch, right: Tensor, times: int, task: Task) -> AtLength:
+    """Of right [n, t]: whether each answer is right in documents of the task."""
     asked = batch.targets != UNSCORED
     right = (right & asked).double()
     share = right.sum(1) / asked.sum(1)
@@ -75,6 +78,7 @@ def _summary(batch: Batch, right: Tensor, times: int, guessing: float) -> AtLeng
         accuracy=mean_estimate(share),
         last=proportion_estimate(last),
         whole=proportion_estimate((share == 1).to(torch.float64)),
-        guessing=guessing,
+        guessing=task.guessing(),
         by_position=tuple(a if n else None for a, n in zip(by_position[1:], often.tolist()[1:], strict=True)),
+        guessing_all=best_guess_of_all(task),
     )

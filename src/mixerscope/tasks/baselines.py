@@ -1,6 +1,8 @@
 """Guessing: the accuracy that can be had without solving the task, below which accuracy means nothing."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import torch
@@ -8,6 +10,9 @@ from torch import Tensor
 
 from mixerscope.randomness import stream
 from mixerscope.tasks.base import UNSCORED, Batch, Split, Task
+
+FITTED, SCORED = 130_000, 65_000
+"""Questions, roughly, to which rules for every question are fitted at most, and on which they are scored."""
 
 
 @dataclass(frozen=True)
@@ -29,77 +34,130 @@ def guessing_baselines(
     the task's own `windows` if left out.
     """
     task = task.single_query()
-    known = _asked(task, fit, seed, "train")
-    new = _asked(task, score, seed, "test")
-    usual = int(known[2].mode().values)
-    guesses = [Guess("most frequent answer", f"always {task.symbol(usual)}", _share(new[2] == usual))]
-    guesses.append(_best_position(known, new))
-    guesses.extend(_last_tokens(known, new, k, usual) for k in (task.windows if last is None else last))
+    known, new = _last(_draw(task, fit, seed, "train")), _last(_draw(task, score, seed, "test"))
+    return [_always(task, known, new), *_fitted(known, new, task.windows if last is None else last)]
+
+
+def guessing_of_all(task: Task, *, seed: int = 0, fit: int = 10_000, score: int = 2_000) -> list[Guess]:
+    """The same rules for every question of a document, and once more for the questions of each position by themselves:
+    where a question stands is no secret. Of long documents there are fewer."""
+    fit, score = (min(n, math.ceil(most / task.max_length)) for n, most in ((fit, FITTED), (score, SCORED)))
+    known, new = _every(_draw(task, fit, seed, "train")), _every(_draw(task, score, seed, "test"))
+    guesses = [_always(task, known, new), *_fitted(known, new, task.windows)]
+    for guess in _fitted(known.by_position(), new.by_position(), (0, *task.windows)):
+        guesses.append(Guess(f"{guess.name}, by position", "the same at each position by itself", guess.accuracy))
     return guesses
 
 
-_BEST: WeakKeyDictionary[type[Task], dict[str, float]] = WeakKeyDictionary()
-"""By class and settings: a copy of a task with other settings is another task, and a class that was edited another."""
+_BEST: WeakKeyDictionary[type[Task], dict[tuple[str, str], float]] = WeakKeyDictionary()
+"""By class, and by which questions and settings: a copy of a task with other settings is another task, and a class that
+was edited another."""
 
 
 def best_guess(task: Task) -> float:
     """The accuracy of the best of the guessing rules, which read one fixed position, the last tokens, or nothing."""
-    known, settings = _BEST.setdefault(type(task), {}), task.model_dump_json()
-    if settings not in known:
-        known[settings] = max(guess.accuracy for guess in guessing_baselines(task))
-    return known[settings]
+    return _best("last", task, lambda: guessing_baselines(task))
+
+
+def best_guess_of_all(task: Task) -> float:
+    """The same over every question, as a mean over documents, of rules that may know the position too."""
+    return _best("every", task, lambda: guessing_of_all(task))
+
+
+def _best(questions: str, task: Task, guesses: Callable[[], list[Guess]]) -> float:
+    known, key = _BEST.setdefault(type(task), {}), (questions, task.model_dump_json())
+    if key not in known:
+        known[key] = max(guess.accuracy for guess in guesses())
+    return known[key]
 
 
 def ceiling(task: Task, *, seed: int = 0, n: int = 1000) -> float:
     """The share of documents that mean one answer only: the most a model can be sure to get right."""
     batch = task.sample(n, stream(seed, "ceiling"), "test")
-    return 1.0 - _share(task.ambiguous(batch))
+    return 1.0 - float(task.ambiguous(batch).double().mean())
 
 
-Asked = tuple[Tensor, Tensor, Tensor]
-"""[n, t] tokens, [n] scored positions, [n] answers."""
+@dataclass(frozen=True)
+class _Asked:
+    """Questions [m] about documents."""
+
+    tokens: Tensor
+    """[n, t]"""
+    document: Tensor
+    position: Tensor
+    answer: Tensor
+    group: Tensor
+    """Rules are fitted to the questions of each group by themselves."""
+
+    def by_position(self) -> "_Asked":
+        """Those of each position by themselves."""
+        return replace(self, group=self.position)
+
+    def share(self, right: Tensor) -> float:
+        """Of right answers [m], as a mean over documents."""
+        asked = torch.bincount(self.document)
+        shares = torch.bincount(self.document, right.double()) / asked
+        return float(shares[asked > 0].mean())
 
 
-def _asked(task: Task, n: int, seed: int, split: Split) -> Asked:
-    batch: Batch = task.sample(n, stream(seed, "baselines", split), split)
-    positions, answers = batch.answers()
-    return batch.tokens, positions, answers
+def _draw(task: Task, n: int, seed: int, split: Split) -> Batch:
+    return task.sample(n, stream(seed, "baselines", split), split)
 
 
-def _share(right: Tensor) -> float:
-    return float(right.double().mean())
+def _last(batch: Batch) -> _Asked:
+    """The one question of each document."""
+    position, answer = batch.answers()
+    return _Asked(batch.tokens, torch.arange(len(batch)), position, answer, torch.zeros_like(position))
 
 
-def _best_position(known: Asked, new: Asked) -> Guess:
+def _every(batch: Batch) -> _Asked:
+    document, position = (batch.targets != UNSCORED).nonzero(as_tuple=True)
+    answer = batch.targets[document, position]
+    return _Asked(batch.tokens, document, position, answer, torch.zeros_like(position))
+
+
+def _always(task: Task, known: _Asked, new: _Asked) -> Guess:
+    usual = int(known.answer.mode().values)
+    return Guess("most frequent answer", f"always {task.symbol(usual)}", new.share(new.answer == usual))
+
+
+def _fitted(known: _Asked, new: _Asked, windows: tuple[int, ...]) -> list[Guess]:
+    return [_best_position(known, new), *(_last_tokens(known, new, k) for k in windows)]
+
+
+def _best_position(known: _Asked, new: _Asked) -> Guess:
     """Copies the token at a fixed distance from the start or from the query, whichever is best on known documents."""
 
-    def copied(asked: Asked, from_query: bool, offset: int) -> Tensor:
-        tokens, positions, answers = asked
-        at = positions - offset if from_query else torch.full_like(positions, offset)
-        valid = (at >= 0) & (at < positions)  # the answer itself stands behind the query
-        token = tokens.gather(1, at.clamp(0, tokens.shape[1] - 1)[:, None])[:, 0]
-        return valid & (token == answers)
+    def copied(asked: _Asked, from_query: bool, offset: int) -> Tensor:
+        at = asked.position - offset if from_query else torch.full_like(asked.position, offset)
+        valid = (at >= 0) & (at < asked.position)  # the answer itself stands behind the query
+        token = asked.tokens[asked.document, at.clamp(0, asked.tokens.shape[1] - 1)]
+        return valid & (token == asked.answer)
 
-    rules = [(from_query, offset) for from_query in (False, True) for offset in range(known[0].shape[1])]
-    shares = [_share(copied(known, *rule)) for rule in rules]
-    from_query, offset = rules[max(range(len(rules)), key=shares.__getitem__)]
+    rules = [(from_query, offset) for from_query in (False, True) for offset in range(known.tokens.shape[1])]
+    groups = 1 + int(torch.cat([known.group, new.group]).max())
+    times = torch.stack([torch.bincount(known.group, copied(known, *rule).double(), groups) for rule in rules])
+    best = times.argmax(0)
+    right = torch.zeros_like(new.group, dtype=torch.bool)
+    for rule in best.unique().tolist():
+        right |= copied(new, *rules[rule]) & (best[new.group] == rule)
+    from_query, offset = rules[int(times.sum(1).argmax())]
     where = f"{offset} before the query" if from_query else f"at position {offset}"
-    return Guess("position only", f"the token {where}", _share(copied(new, from_query, offset)))
+    return Guess("position only", f"the token {where}", new.share(right))
 
 
-def _last_tokens(known: Asked, new: Asked, k: int, usual: int) -> Guess:
+def _last_tokens(known: _Asked, new: _Asked, k: int) -> Guess:
     """The usual answer after the same last k tokens, the query included; the most frequent one where they are new."""
 
-    def contexts(asked: Asked) -> Tensor:
-        tokens, positions, _ = asked
-        at = (positions[:, None] - torch.arange(k)).clamp(min=0)
-        return tokens.gather(1, at)
+    def contexts(asked: _Asked) -> Tensor:
+        at = (asked.position[:, None] - torch.arange(k)).clamp(min=0)
+        return torch.cat([asked.group[:, None], asked.tokens[asked.document[:, None], at]], 1)
 
-    seen, inverse = torch.unique(torch.cat([contexts(known), contexts(new)]), dim=0, return_inverse=True)
-    answers, answer_of = torch.unique(known[2], return_inverse=True)
-    count = len(known[2])
+    inverse = _numbered(torch.cat([contexts(known), contexts(new)]))
+    answers, answer_of = torch.unique(known.answer, return_inverse=True)
+    count = len(known.answer)
     pairs, times = torch.unique(inverse[:count] * len(answers) + answer_of, return_counts=True)
-    table = torch.full((len(seen),), UNSCORED)
+    table = torch.full((1 + int(inverse.max()),), UNSCORED)
     context = pairs // len(answers)
     # Sorted by context and then frequency, the last answer of each context is its usual one.
     order = times.argsort(stable=True)
@@ -109,5 +167,14 @@ def _last_tokens(known: Asked, new: Asked, k: int, usual: int) -> Guess:
     best = order[is_usual]
     table[context[best]] = answers[pairs[best] % len(answers)]
     guess = table[inverse[count:]]
-    guess = torch.where(guess == UNSCORED, usual, guess)
-    return Guess(f"last {k} token{'s' if k > 1 else ''}", "the usual answer after them", _share(guess == new[2]))
+    guess = torch.where(guess == UNSCORED, known.answer.mode().values, guess)
+    name = f"last {k} token{'s' if k > 1 else ''}" if k else "most frequent answer"
+    return Guess(name, "the usual answer after them", new.share(guess == new.answer))
+
+
+def _numbered(rows: Tensor) -> Tensor:
+    """[m] a number for each different row [m, c], column by column: sorting numbers is quicker than sorting rows."""
+    number = torch.zeros_like(rows[:, 0])
+    for column in rows.unbind(1):
+        number = torch.unique(number * (1 + column.max()) + column, return_inverse=True)[1]
+    return number
