@@ -11,6 +11,8 @@ from mixerscope import runs
 from mixerscope.errors import UserError
 from mixerscope.experiments.paper.sweeps import Choice, load_figure, runs_of
 from mixerscope.machine import CPU, Machine
+from mixerscope.registry import STAGES
+from mixerscope.stages import Stage
 from mixerscope.sweep.cohorts import group
 from mixerscope.sweep.cost import AHEAD_SECONDS, GPU, Calibration, Timed, estimate, gain
 from mixerscope.sweep.execute import execute
@@ -217,6 +219,58 @@ def test_a_stage_of_which_nothing_is_known_costs_nothing():
     assert seconds({}).stages == 0
     assert seconds({}).train == seconds({"patch": {}, "judge": {}}).train > 0
     assert seconds({"patch": {}, "judge": {}}) == seconds({"patch": {}})
+
+
+STATES = {**BASE, "task": {"name": "parity", "length": 8}}
+
+
+def staging(stages):
+    """Seconds of the stages of a run that tracks a state."""
+    [cohort] = group(ms.Sweep(base={**STATES, "stages": stages}).runs())
+    return estimate(cohort, CPU).stages
+
+
+@pytest.mark.parametrize(
+    ("stage", "less", "more"),
+    [
+        ("lengths", {"documents": 64}, {"documents": 4096}),
+        ("probes", {"documents": 300}, {"documents": 6000}),
+        ("erase", {"documents": 300}, {"documents": 6000}),
+        ("erase", {"stream_documents": 300}, {"stream_documents": 48000}),
+        ("erase", {"damaged_documents": 16}, {"damaged_documents": 1024}),
+        ("erase", {"draws": 0}, {"draws": 40}),
+        ("interchange", {"documents": 100}, {"documents": 4096}),
+        ("interchange", {"pairs": 16}, {"pairs": 1024}),
+        ("align", {"documents": 64}, {"documents": 2048}),
+        ("align", {"pairs": 16}, {"pairs": 1024}),
+        ("align", {"steps": 2}, {"steps": 1500}),
+        ("recover", {"pairs": 16}, {"pairs": 1024}),
+    ],
+)
+def test_smaller_stages_about_states_are_foreseen_to_be_quicker_and_larger_ones_slower(stage, less, more):
+    usual = staging({stage: {}})
+    assert 0 < staging({stage: less}) < usual < staging({stage: more})
+
+
+def test_subspaces_take_as_long_as_they_are_learned_whatever_judges_them():
+    usual = staging({"align": {}})
+    assert staging({"align": {"pairs": 16}}) > 0.8 * usual
+    assert staging({"align": {"steps": 1500}}) > 5 * usual
+
+
+def test_a_stage_of_ones_own_is_planned_whatever_its_settings_are_called(tmp_path, monkeypatch):
+    class Own(Stage):
+        documents: int | None = None
+        steps: int = 0
+
+    for name in ("_entries", "_loaded"):
+        monkeypatch.setattr(STAGES, name, dict(getattr(STAGES, name)))
+    STAGES.register("own")(Own)
+    for settings in ({}, {"documents": 7, "steps": 9}):
+        runs = ms.Sweep(base={**STATES, "stages": {"own": settings, "recover": {}}}).runs()
+        [job] = make_plan(runs, tmp_path, CPU).jobs
+        [cohort] = job.cohorts
+        assert estimate(cohort, CPU).stages == staging({"recover": {}})
 
 
 def test_what_could_only_fail_after_training_is_refused(sweep_file, tmp_path):

@@ -28,7 +28,7 @@ import torch
 from mixerscope.machine import Machine
 from mixerscope.model import parameters_of
 from mixerscope.randomness import stream
-from mixerscope.spec import ModelSpec, RunSpec, digest
+from mixerscope.spec import ModelSpec, RunSpec, Spec, digest
 from mixerscope.sweep.ahead import compiles_ahead
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.training.trainer import batches_of
@@ -81,18 +81,24 @@ LOAD_SECONDS = 0.1
 FORWARD = 1 / 3
 """Of a training step's cost, for the same documents."""
 SITES_PER_LAYER, ROLES, DIRECTIONS = 8, 5, 2
-OF_STATES = {
-    "lengths": 1500,
-    "probes": 2000,
-    "erase": 4000,
-    "interchange": 1500,
-    "align": 1500,
-    "recover": 1500,
+OF_STATES: dict[str, dict[tuple[str, ...], int]] = {
+    "lengths": {("documents",): 1500},
+    "probes": {("documents",): 2000},
+    "erase": {
+        ("documents",): 400,
+        ("stream_documents",): 250,
+        ("damaged_documents",): 500,
+        ("damaged_documents", "draws"): 2850,
+    },
+    "interchange": {("documents",): 600, ("pairs",): 900},
+    "align": {("documents",): 200, ("pairs",): 150, ("steps",): 1150},
+    "recover": {("pairs",): 1500},
 }
-"""Stages about tracked states as they are by default, in training steps of the same models that take as long: guesses,
-after the progress of one call that was cut short."""
-SIZES = ("documents", "damaged_documents", "pairs", "learned_on", "steps")
-"""Settings of these stages by which they are smaller."""
+"""Stages about tracked states: parts of each by the settings whose product they go with, as they are by default, in
+training steps of the same models that take as long. Of whole stages guesses, after the progress of one call that was
+cut short; their parts after seconds of two models of width 64 with four layers on a CPU."""
+LEFT_OUT = {"stream_documents": "documents"}
+"""The setting that stands for another one which is left out."""
 LENGTH_BATCHES = 16
 """Drawn to see how long a batch is."""
 RESUMED = 0.5
@@ -137,14 +143,20 @@ def _patched_documents(spec: RunSpec) -> float:
 
 
 def _of_states(spec: RunSpec) -> float:
-    """Training steps as long as the stages about tracked states: of smaller ones as many fewer as the setting says that
-    was made smallest."""
-    found = 0.0
-    for name, stage in spec.stages.items():
-        fields = type(stage).model_fields
-        shares = [getattr(stage, size) / fields[size].default for size in SIZES if size in fields]
-        found += OF_STATES.get(name, 0) * min([1.0, *shares])
-    return found
+    """Training steps that take as long as the stages about tracked states; of other stages nothing is known."""
+    asked = {name: stage for name, stage in spec.stages.items() if name in OF_STATES}
+    return sum(
+        steps * math.prod(_times_usual(stage, setting) for setting in settings)
+        for name, stage in asked.items()
+        for settings, steps in OF_STATES[name].items()
+    )
+
+
+def _times_usual(stage: Spec, setting: str) -> float:
+    """A setting, in those that the stage has by default."""
+    other = LEFT_OUT.get(setting, setting)
+    own, usual = (getattr(one, setting) or getattr(one, other) for one in (stage, type(stage)()))
+    return own / usual
 
 
 def before_the_first(machine: Machine) -> float:
