@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from mixerscope.analysis.tracking import StateRules, judge_tracking
+from mixerscope.analysis.state_rules import LEARNED, StateRules
+from mixerscope.analysis.tracking import judge_tracking
 from mixerscope.artifacts import AtLength, Earlier, Erased, Erasures, Estimate, Interchanged, Interchanges, Lengths
 from mixerscope.artifacts.alignments import Aligned, Alignments
 
@@ -25,7 +26,7 @@ def exchanged(later, now=(1.0, 1.0, 1.0), inner=(1.0, 1.0, 1.0), met=None, memor
     cells += [Interchanged("inner", how, sure(a), sure(0.0), 0.0, ()) for how, a in zip(HOWS, inner, strict=True)]
     for place, shares in {"both": later, "state": alone or later}.items() if memory else ():
         cells += [Interchanged(place, how, sure(1.0), sure(b), 0.0, ()) for how, b in zip(HOWS, shares, strict=True)]
-    return Interchanges(8, 11, 100, 1.0, tuple(cells), None if met is None else Earlier(4, 12, sure(met)))
+    return Interchanges(8, 11, 100, 1.0, tuple(cells), None if met is None else Earlier(4, 12, sure(met)), ())
 
 
 def erased(*inside):
@@ -93,6 +94,11 @@ def test_directions_count_only_in_memory_alone_and_where_they_could_be_found():
     beside = judge_tracking(lengths(), held, aligned=learned(1.0, 1.0, 1.0, place="both"))
     assert (beside.name, "stage align would tell" in beside.reason) == ("undetermined", True)
     assert name(lengths(), held, aligned=learned(0.0, 0.0, 0.0)) == "recomputed"
+    for alone in (1.0, 0.6):
+        between = exchanged((0.0, 0.0, 0.6), alone=(0.0, 0.0, alone))
+        assert name(lengths(), between, aligned=learned(0.0, 0.0, 0.0, span=0.2)) == "undetermined"
+    deaf = exchanged((0.0, 0.0, 0.0))
+    assert name(lengths(), deaf, aligned=learned(0.0, 0.0, 0.0, span=0.2)) == "recomputed", "nothing in it is read"
     quiet = judge_tracking(lengths(), held, aligned=learned(0.0, 0.0, 0.0, span=0.2))
     assert quiet.name == "undetermined"
     assert "0.20 of later answers go on from its loudest directions" in quiet.reason
@@ -101,9 +107,11 @@ def test_directions_count_only_in_memory_alone_and_where_they_could_be_found():
 def test_what_later_answers_read_in_the_stream_is_not_held_by_a_memory():
     shift = exchanged((1.0, 1.0, 1.0), alone=(0.0, 0.0, 0.0))
     found = judge_tracking(lengths(), shift)
-    assert (found.name, "0.00 of them in memory alone" in found.reason) == ("undetermined", True)
-    swap = exchanged((0.0, 0.0, 1.0), alone=(0.0, 0.0, 0.0), met=1.0)
-    assert name(lengths(), swap, erasures=erased((0.5, 0.5, 0.0))) == "undetermined"
+    assert (found.name, "(1.00), and 0.00 where in memory alone" in found.reason) == ("undetermined", True)
+    assert found.rests_on == ("later, shift", "later, shift, memory alone")
+    swap = exchanged((0.0, 0.0, 1.0), alone=(0.0, 0.0, 0.2), met=1.0)
+    found = judge_tracking(lengths(), swap, erasures=erased((0.5, 0.5, 0.0)))
+    assert (found.name, "(1.00), and 0.20 where in memory alone" in found.reason) == ("undetermined", True)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +126,16 @@ def test_without_a_step_of_its_own_a_mixer_may_hold_anything():
     assert name(lengths(), without) == "recomputed"
     found = judge_tracking(lengths(), replace(without, unwritten=("blocks.0.mixer",)))
     assert (found.name, "blocks.0.mixer holds could not be written" in found.reason) == ("undetermined", True)
+    unasked = judge_tracking(lengths(), replace(without, unwritten=None))
+    assert (unasked.name, "stage interchange would tell" in unasked.reason) == ("undetermined", True)
+    inner = exchanged((0.0, 0.0, 0.0), inner=(1.0, 0.0, 1.0), memory=False)
+    assert name(lengths(), inner) == "length-specific"
+    assert name(lengths(), replace(inner, unwritten=("blocks.0.mixer",))) == "undetermined"
+    read = judge_tracking(lengths(), replace(exchanged((1.0, 1.0, 1.0), memory=False), unwritten=("blocks.1.mixer",)))
+    assert "but what blocks.1.mixer holds could not be written" in read.reason
+    # What was written and is followed by the code of its position says so, whatever else is held.
+    timed = exchanged((1.0, 0.0, 1.0))
+    assert name(lengths(), replace(timed, unwritten=("blocks.1.mixer",))) == "length-specific"
 
 
 @pytest.mark.parametrize("how", ["shift", "swap"])
@@ -128,15 +146,42 @@ def test_without_a_step_of_its_own_a_mixer_may_hold_anything():
         ((1.0, 1.0, 1.0, 0.0), (), "undetermined"),
         ((1.0, 1.0, 0.0, 1.0), (), "carried"),
         ((1.0, 1.0, 0.0, 1.0), (99, 99, 99, 99), "undetermined"),
-        ((1.0, 1.0, 0.0, 1.0), (99, 99, 31, 99), "carried"),
+        ((1.0, 1.0, 0.0, 1.0), (99, 99, 31, 99), "carried"),  # together with the distance before
+        ((1.0, 1.0, 1.0, 0.0), (99, 99, 99, 31), "carried"),
+        ((1.0, 1.0, 0.0, 0.0), (99, 99, 20, 20), "undetermined"),
+        ((1.0, 0.0, 1.0, 1.0), (9, 9, 9, 9), "carried"),
+        ((1.0, 0.0, 1.0, 0.0), (9, 9, 9, 9), "undetermined"),
     ],
 )
 def test_answers_at_every_distance_follow_what_is_carried(how, shares, told, expected):
     """Of runs that did not keep how many answers a share is of, the last ones alone are asked."""
     held = exchanged((1.0, 1.0, 1.0))
-    cells = [replace(c, by_distance=shares, told=told) if (c.place, c.how) == ("both", how) else c for c in held.cells]
-    found = judge_tracking(lengths(), replace(held, cells=tuple(cells)))
-    assert found.name == expected, found.reason
+    for place in ("both", "state"):
+        where = place, how
+        cells = [replace(c, by_distance=shares, told=told) if (c.place, c.how) == where else c for c in held.cells]
+        found = judge_tracking(lengths(), replace(held, cells=tuple(cells)))
+        assert found.name == expected, found.reason
+        if expected == "undetermined":
+            said = f"follow {how} in memory alone" if place == "state" else f"follow {how}"
+            assert found.reason.endswith(said)
+            assert f"later, {how}{', memory alone' if place == 'state' else ''}" in found.rests_on
+
+
+def test_answers_at_every_distance_follow_learned_directions():
+    held, found = exchanged((0.0, 0.0, 1.0)), learned(0.9, 0.9, 0.98)
+    assert name(lengths(), held, aligned=found) == "carried"
+    [one, span] = found.cells
+    late = replace(one, by_distance=(1.0, 1.0, 1.0, 0.2), told=(99,) * 4)
+    verdict = judge_tracking(lengths(), held, aligned=replace(found, cells=(late, span)))
+    assert (verdict.name, verdict.rests_on) == ("undetermined", LEARNED)
+    assert verdict.reason.endswith("but 0.20 of answers 3 inputs later follow learned directions")
+
+
+def test_accuracy_over_all_answers_is_held_against_guesses_of_all_answers():
+    held = exchanged((1.0, 1.0, 1.0))
+    [short] = lengths().lengths
+    assert name(Lengths((replace(short, guessing_all=0.5),)), held) == "carried"
+    assert name(Lengths((replace(short, guessing_all=0.96),)), held) == "undetermined"
 
 
 def test_shares_rise_from_nothing_to_what_follows():

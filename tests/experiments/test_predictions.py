@@ -86,7 +86,7 @@ def test_the_intervals_are_those_of_other_draws_of_cohorts(rows):
 def test_what_is_kept_of_the_study_is_that_of_its_data():
     tables = load(KEPT)
     stored = pl.read_parquet(KEPT / "models.parquet")
-    assert stored.equals(tables["models"].select(stored.columns)), "verdicts are those of other rules: collect again"
+    assert stored.equals(tables["models"].select(stored.columns)), "verdicts of other rules: make reproduction"
     study = Study.of(tables)
     assert (KEPT / TABLE).read_text() == study.text()
     said = json.loads((KEPT / FOUND).read_text())

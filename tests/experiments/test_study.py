@@ -77,6 +77,15 @@ def test_packs_are_taken_in_again_and_again(studied, tmp_path):
     assert whole_ids(tmp_path / "none") == set()
 
 
+def test_what_was_kept_before_a_column_was_there_is_loaded(studied, tmp_path):
+    tables = collect([studied / "runs"])
+    assert not tables["lengths"]["guessing_all"].has_nulls()
+    merge(tmp_path, tables)
+    path = tmp_path / "lengths.parquet"
+    pl.read_parquet(path).drop("guessing_all").write_parquet(path)
+    assert load(tmp_path)["lengths"]["guessing_all"].null_count() == len(tables["lengths"])
+
+
 def test_a_run_that_newer_code_made_again_is_in_place_of_the_old_one(studied):
     tables = collect([studied / "runs"])
     other = pl.col("run_id") + "-before"

@@ -135,12 +135,12 @@ def test_a_tracked_state_has_its_verdict_its_tests_and_its_figures(folder, opene
         assert drawn.evaluate(OVERLAPS) == []
 
 
-def test_what_follows_opens_on_the_place_that_the_verdict_rests_on(folder, opened):
+def test_what_follows_opens_on_the_place_that_verdicts_look_at_first(folder, opened):
     holder = figure(opened(folder("tracks")), "written")
     assert holder.locator("select").input_value() == "stream and states"
     assert "Written in the stream and states" in holder.inner_text()
     holder.locator("select").select_option("residual stream")
-    assert "The verdict rests on what is written in the stream and states" in holder.inner_text()
+    assert "Verdicts look first at what is written in the stream and states" in holder.inner_text()
     lines = holder.locator("svg.drawn polyline.line")
     dashes = lines.evaluate_all("lines => lines.map((line) => getComputedStyle(line).strokeDasharray)")
     assert len(set(dashes)) == len(dashes) == 3
@@ -167,6 +167,61 @@ def test_what_a_probe_of_other_documents_reads_is_drawn_and_given_as_the_reason(
     for tip in tips:
         assert "one of other documents 0.500 (0 is chance)" in tip
         assert tip.endswith("says nothing of the state: a probe of other documents still reads it")
+
+
+def test_what_is_left_is_drawn_and_saved_on_one_scale(folder, opened):
+    root = folder("tracks")
+    stage = find_stage(find_run(root, "gru"), "erase")
+    found = stage.read(Erasures)
+    kept = {"damage": (0.5, 0.5), "before": 1.0, "residual": (3 * found.chance + 1) / 4, "unseen": None}
+    rewrite(stage, replace(found, erased=tuple(replace(one, **kept) for one in found.erased)))
+    holder = figure(opened(root), "erased")
+    rows = saved(holder)
+    assert rows
+    assert [(float(row["left_share"]), float(row["before_share"])) for row in rows] == [(0.25, 1.0)] * len(rows)
+    assert {row["unseen_share"] for row in rows} == {""}
+    said = holder.locator("svg.drawn rect.bar-mark").first.get_attribute("data-tip")
+    assert "a fresh one after 0.250, nobody asked one of other documents" in said
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_shares_by_distance_say_of_how_many_answers_they_are(kept, folder, opened):
+    root = folder("tracks")
+    stage = find_stage(find_run(root, "gru"), "interchange")
+    found = stage.read(Interchanges)
+    told = tuple(range(7, 7 + len(found.cells[0].by_distance))) if kept else ()
+    rewrite(stage, replace(found, cells=tuple(replace(one, told=told) for one in found.cells)))
+    holder = figure(opened(root), "written")
+    rows = saved(holder)
+    assert {row["pairs"] for row in rows} == {str(found.pairs)}
+    assert [row["n"] for row in rows] == [str(7 + int(row["distance"])) if kept else "" for row in rows]
+    tips = holder.locator("svg.drawn .point").evaluate_all("marks => marks.map((mark) => mark.dataset.tip)")
+    assert tips
+    for tip in tips:
+        [distance] = re.findall(r"(\d+) inputs later", tip)
+        how_many = f"n = {7 + int(distance)}" if kept else f"of at most {found.pairs}: how many was not kept"
+        assert f"of answers follow, {how_many}\n" in tip
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_questions_of_a_memory_say_what_their_numbers_are_shares_of(folder, opened, width):
+    root = folder("tracks")
+    found = {"later, learned, moved": 0.5, "later, span": 0.9, "read, state": 0.4}
+    tests = tuple(StateTest(name, value, value - 0.1, value) for name, value in found.items())
+    rewrite(find_stage(find_run(root, "gru"), "track"), StateVerdict("carried", "so", tests, ("later, span",)))
+    rows = opened(root, width).locator(".memory tbody tr")
+    shares = [" ".join(text.split()[-2:]) for text in rows.locator("td").all_inner_texts()]
+    assert shares == ["beyond guessing", "of answers", "beyond chance"]
+    tops = rows.evaluate_all(
+        """rows => rows.map((row) => [...row.children].map((cell) => {
+          const range = document.createRange();
+          range.selectNodeContents(cell);
+          return range.getBoundingClientRect().top;
+        }))"""
+    )
+    for name, number in tops:
+        assert name == pytest.approx(number, abs=3), "side by side, however long what is said of it"
+    assert rows.locator("th, td").evaluate_all("all => all.filter((one) => one.scrollWidth > one.clientWidth)") == []
 
 
 def test_a_single_card_fills_the_page(folder, opened):

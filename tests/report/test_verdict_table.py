@@ -2,19 +2,20 @@
 
 import io
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from mixerscope.artifacts import Lengths
+from mixerscope.artifacts import Estimate, Lengths
 from mixerscope.cli.verdicts import accuracy, diverged, verdict_table
 from mixerscope.listing import listed_runs
 from mixerscope.report.tracking import reason_of
 from mixerscope.results import load_run, load_runs
 from mixerscope.sweep.best import best_lines
 
-from .conftest import find_run, give_verdict
+from .conftest import find_run, find_stage, give_verdict, rewrite
 
 
 def printed(results) -> list[str]:
@@ -87,7 +88,7 @@ def test_a_state_has_its_verdict_in_tables_and_lists_too(folder):
     lines = printed(results[:1])
     assert said.name in row_of(lines, "gru")
     assert any(reason_of(said) in line for line in lines)
-    assert re.split(r"  +", lines[0].strip()) == ["model", "last answer", "all answers", "verdict", "seed"]
+    assert re.split(r"  +", lines[0].strip()) == ["model", "all answers", "last answer", "verdict", "seed"]
     assert {row["mechanism"] for row in results.rows()} == {run.state_verdict.name for run in results}
     assert {run.mechanism for run in listed_runs(root, []).values()} == {run.state_verdict.name for run in results}
     assert said.name in best_lines(results[:1])[1]
@@ -102,8 +103,10 @@ def test_states_and_routes_have_a_table_each(folder):
     assert [line.split()[0] for line in lines if line.endswith(" 0   ")] == ["based", "gru"]
 
 
-def test_a_tracked_state_has_its_last_answer_and_all_of_them(folder):
-    [result] = load_runs(folder("tracks"))
-    trained = result.find(Lengths).at(1)
-    row = row_of(printed([result]), "gru").split()
-    assert row[1:3] == [f"{trained.last.value:.1%}", f"{trained.accuracy.value:.1%}"]
+def test_a_tracked_state_has_all_of_its_answers_and_the_last_one(folder):
+    root = folder("tracks")
+    stage = find_stage(find_run(root, "gru"), "lengths")
+    [trained, longer] = stage.read(Lengths).lengths
+    rewrite(stage, Lengths((replace(trained, accuracy=Estimate(0.75, 0.7, 0.8, 16)), longer)))
+    row = row_of(printed(list(load_runs(root))), "gru").split()
+    assert row[1:3] == ["75.0%", f"{trained.last.value:.1%}"] != ["75.0%", "75.0%"]

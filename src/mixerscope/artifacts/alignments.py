@@ -47,6 +47,10 @@ class Aligned:
     earlier: Estimate | None = None
     """Share of right answers where late documents got, along a learned subspace, the nearest of what is held early
     there; None where that was not asked."""
+    by_distance: tuple[float | None, ...] = ()
+    """Share of answers that follow, so many inputs later, from 0 on."""
+    told: tuple[int, ...] = ()
+    """Of how many answers each of these is."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,6 +90,7 @@ class Alignments(Frames, JsonArtifact):
         """A row per place and subspace."""
         for one in self.cells:
             row = asdict(one)
+            del row["by_distance"], row["told"]
             for name in ("now", "later", "moved", "earlier"):
                 value = row.pop(name)
                 row |= {name: value and value["value"], f"{name}_low": value and value["low"]}

@@ -9,6 +9,8 @@ from mixerscope.showing import counted
 
 LEAST_READ, MOST_LEFT = 0.05, 0.02
 """Above chance: what a probe must read for there to be something to erase, and the most it may read afterwards."""
+RECURRENT = ".mixer.state"
+"""How the sites of recurrent states end; the others that a label is erased at are boundaries of blocks."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,25 @@ class Erasures(Frames, JsonArtifact):
         if one.unseen is None:
             return False  # not known
         return one.before > chance + LEAST_READ and one.residual <= most and one.unseen <= most
+
+    def share_read(self, accuracy: float) -> float | None:
+        """What a probe reads, from 0, chance, to 1, all of it; None where chance is all of it."""
+        return (accuracy - self.chance) / (1 - self.chance) if self.chance < 1 else None
+
+    @property
+    def boundaries(self) -> list[str]:
+        """The boundaries of blocks, the input of the first one before all others."""
+        return list(dict.fromkeys(one.site for one in self.erased if not one.site.endswith(RECURRENT)))
+
+    def between_blocks(self) -> list[Erased]:
+        """The erasures in the stream that can say something of the state: before the first block there is the token
+        alone, and behind the last one the head reads whatever is there."""
+        between = self.boundaries[1:-1]
+        return [one for one in self.erased if one.site in between]
+
+    def inside(self) -> list[Erased]:
+        """The erasures in recurrent states."""
+        return [one for one in self.erased if one.site.endswith(RECURRENT)]
 
     def sentence(self) -> str:
         """One line for people."""

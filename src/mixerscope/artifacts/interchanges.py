@@ -57,8 +57,9 @@ class Interchanges(Frames, JsonArtifact):
     cells: tuple[Interchanged, ...]
     earlier: Earlier | None = None
     """None where nothing is held, or no state is met both early and late."""
-    unwritten: tuple[str, ...] = ()
-    """Mixers without a step of their own: whatever they hold from one position to the next could not be written."""
+    unwritten: tuple[str, ...] | None = None
+    """Mixers of which something that they may hold from one position to the next could not be written; None where that
+    was not asked."""
 
     def cell(self, place: str, how: str) -> Interchanged | None:
         """What was found for one way of writing."""
@@ -77,10 +78,12 @@ class Interchanges(Frames, JsonArtifact):
             yield {"place": one.place, "how": one.how, "now": one.now, "later": one.later, "kept": one.kept}
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A row per place, way of writing, and how much later."""
+        """A row per place, way of writing, and how much later, with the number of answers where it was kept."""
         for one in self.cells:
-            for distance, value in enumerate(one.by_distance):
-                yield {"place": one.place, "how": one.how, "distance": distance, "follows": value, "kept": one.kept}
+            told = one.told or (None,) * len(one.by_distance)
+            for distance, (value, n) in enumerate(zip(one.by_distance, told, strict=True)):
+                where = {"place": one.place, "how": one.how, "distance": distance}
+                yield {**where, "follows": value, "n": n, "kept": one.kept}
 
     def summary(self) -> Iterator[dict[str, Any]]:
         """A row per place and way of writing."""

@@ -28,6 +28,8 @@ class StateVerdict(Frames, JsonArtifact):
     name: StateName
     reason: str
     tests: tuple[StateTest, ...]
+    rests_on: tuple[str, ...] = ()
+    """Names of the tests that decided; empty in verdicts from before that was kept."""
 
     def sentence(self) -> str:
         """The verdict in words."""

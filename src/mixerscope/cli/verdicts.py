@@ -71,7 +71,7 @@ def _state_table(named: Sequence[tuple[str, "RunResult"]]) -> RenderableType:
     from mixerscope.report.tracking import ALL_ANSWERS, LAST_ANSWER, reason_of
 
     table = _table()
-    for column in (LAST_ANSWER, ALL_ANSWERS):
+    for column in (ALL_ANSWERS, LAST_ANSWER):
         table.add_column(column, no_wrap=True)
     table.add_column("verdict", min_width=NARROWEST)
     table.add_column("seed", no_wrap=True)
@@ -84,8 +84,8 @@ def _state_table(named: Sequence[tuple[str, "RunResult"]]) -> RenderableType:
         last = trained.last.value if trained else accuracy(result)  # training asks for the last one alone
         table.add_row(
             Text(name),
-            _percent(last),
             _percent(trained.accuracy.value if trained else None),
+            _percent(last),
             Text(verdict.name, STYLES.get(verdict.name, "green")),
             str(result.training["seed"]),
         )

@@ -96,7 +96,7 @@ TABLES: dict[str, tuple[str, dict[str, Kind]]] = {
     ),
     "lengths": (
         "accuracy by length and position, of tracked states",
-        _columns(text="metric", integer="length times position n", number="guessing value low high"),
+        _columns(text="metric", integer="length times position n", number="guessing guessing_all value low high"),
     ),
     "probes": (
         "a row per label and site; `probes.position` is what the usual label at each position gets",
@@ -141,7 +141,7 @@ TABLES: dict[str, tuple[str, dict[str, Kind]]] = {
     ),
     "interchanges": (
         "a row per place, way of writing another state there, and how much later",
-        _columns(text="place how", integer="distance", number="follows kept"),
+        _columns(text="place how", integer="distance n", number="follows kept"),
     ),
     "interchanged": (
         "a row per place and way of writing",

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mixerscope.errors import UserError
+from mixerscope.interventions.cache import evaluating
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.states import STATE, has_step_form, is_state, mixer_of, run_changing_states, state_after
 from mixerscope.interventions.tagging import chunks
@@ -29,15 +30,37 @@ def _is_held(mixer: Mixer) -> bool:
     return has_step_form(mixer) and mixer.state_size(64) == mixer.state_size(128)
 
 
-def without_step(model: nn.Module) -> list[str]:
-    """Mixers that may hold anything, as they have no step of their own to say what."""
-    return [f"blocks.{i}.mixer" for i, block in enumerate(layers_of(model)) if not has_step_form(block.mixer)]
-
-
 def carried_states(model: nn.Module) -> list[str]:
     """Those of them that are more than the latest inputs side by side, whose size doubles with the second one."""
     mixers = {site: mixer_of(model, site) for site in held_states(model)}
     return [site for site, mixer in mixers.items() if mixer.state_size(2) < 2 * mixer.state_size(1)]
+
+
+def unwritten_mixers(model: Model, tokens: Tensor) -> list[str]:
+    """Mixers that may hold something from one position to the next which is not written: they have no step of their own
+    to say what, or a number that they hold behind these documents [n, t] is of the first and of the last input alike,
+    and their memory is not of one size. Windows, and caches of keys and values, keep inputs apart."""
+    written = {site.removesuffix(STATE) + "mixer" for site in carried_states(model)}
+    others = {f"blocks.{i}.mixer": block.mixer for i, block in enumerate(layers_of(model))}
+    inputs = {name: f"{name}_in" for name in others if name not in written}
+    with evaluating(model), torch.no_grad(), record(model, [*inputs.values()]) as seen:
+        model(tokens)
+        return [
+            name
+            for name, given in inputs.items()
+            if not has_step_form(others[name]) or not _keeps_inputs_apart(others[name], seen[given])
+        ]
+
+
+def _keeps_inputs_apart(mixer: Mixer, x: Tensor) -> bool:
+    """Whether no number that is held behind x [n, t, d] changes with the first input and with the last."""
+    usual = state_after(mixer, x)
+    changed: list[Tensor] = []
+    for end in (1, -1):  # at 0 all documents begin alike
+        other = x.clone()
+        other[:, end] = x[:, end].roll(1, 0)
+        changed.append((state_after(mixer, other) != usual).any(0))
+    return not bool((changed[0] & changed[1]).any())
 
 
 def demand_settled(model: nn.Module, first: int, last: int) -> None:

@@ -23,6 +23,15 @@ from mixerscope.planted.memories import (
     Silent,
     Turning,
 )
+from mixerscope.planted.mingled import (
+    AnchoredEveryFourth,
+    Cached,
+    CarrierButEveryFourth,
+    FillingEveryFourth,
+    FillingEveryThird,
+    FramedThatAListRelieves,
+    QuietButEveryThird,
+)
 from mixerscope.planted.trackers import (
     Anchored,
     Carrier,
@@ -220,6 +229,32 @@ UNTOLD: tuple[PlantedState, ...] = (
         "carried",
         "places in a frame are the state, in so small numbers that directions are looked for elsewhere",
         (Quiet,),
+    ),
+    PlantedState(
+        "recurrence beside a cache",
+        "carried",
+        "its memory is the state; what it holds of every input beside it makes it of no one size, so that another state"
+        " cannot be put there",
+        (Cached,),
+    ),
+    PlantedState(
+        "recurrence that the stream relieves now and then",
+        "length-specific",
+        "it goes on from the state, but every fourth answer is worked out from the inputs, or from the answer of the"
+        " middle, where these end with training",
+        (CarrierButEveryFourth, FillingEveryFourth, AnchoredEveryFourth),
+    ),
+    PlantedState(
+        "list that relieves a recurrence in a turning frame beside inputs",
+        "length-specific",
+        "directions are the state's, but every ninth answer is a list's, as long as it has room",
+        (FramedThatAListRelieves,),
+    ),
+    PlantedState(
+        "half of a quiet recurrence in a turning frame beside inputs",
+        "carried",
+        "a third of the answers is worked out from the inputs, the others are those of a memory too quiet to be found",
+        (QuietButEveryThird, FillingEveryThird),
     ),
 )
 """Those that nothing measured at the training length tells from others with another label: no name is the right one."""

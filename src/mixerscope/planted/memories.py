@@ -125,6 +125,19 @@ class Quiet(Framed):
         return torch.cat([by * held[:, :count], held[:, count:]], 1)
 
 
+def listed(tracker: Tracker, places: int, held: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """The state after inputs [n], worked out from all that stand in a list of so many places, and the list [n, s] with
+    these: places, each with one input, and how many there were."""
+    slots, full = held[:, :-1].view(len(held), places, -1), held[:, -1:].round().long()
+    here = F.one_hot(full.clamp(max=places - 1), places).mT * (full < places)[..., None]
+    slots = slots + here * F.one_hot(inputs, tracker.inputs + 1)[:, None]
+    states = torch.full_like(inputs, tracker.start)
+    for place in range(places):
+        known = torch.where(slots[:, place].amax(1) > 0.5, slots[:, place].argmax(1), tracker.inputs)
+        states = tracker.moves[states, known]
+    return states, torch.cat([slots.flatten(1), (full + 1).to(held)], 1)
+
+
 class ListKeeper(_Memory):
     """Holds the inputs, in a list with as many places as documents of training have; what is read off it is worked out
     from all of them at every position."""
@@ -137,14 +150,7 @@ class ListKeeper(_Memory):
         return like.new_zeros(len(like), self.size)
 
     def move(self, held: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        slots, full = held[:, :-1].view(len(held), self.places, -1), held[:, -1:].round().long()
-        here = F.one_hot(full.clamp(max=self.places - 1), self.places).mT * (full < self.places)[..., None]
-        slots = slots + here * F.one_hot(inputs, self.inputs + 1)[:, None]
-        states = torch.full_like(inputs, self.start)
-        for place in range(self.places):
-            known = torch.where(slots[:, place].amax(1) > 0.5, slots[:, place].argmax(1), self.inputs)
-            states = self.moves[states, known]
-        return states, torch.cat([slots.flatten(1), (full + 1).to(held)], 1)
+        return listed(self, self.places, held, inputs)
 
 
 class Shadowed(ListKeeper):

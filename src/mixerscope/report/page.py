@@ -20,10 +20,10 @@ from mixerscope.report.grids import MARKS, UNDEFINED
 from mixerscope.report.numbers import FILTERS
 from mixerscope.report.payload import details, overview
 from mixerscope.report.rates import at_the_edge, best_first
-from mixerscope.report.state_tests import decided, erased_rows, memory_rows, unasked, written_rows
+from mixerscope.report.state_tests import decided, erased_rows, marked, memory_rows, unasked, written_rows
 from mixerscope.report.tables import packed, summary_csv, summary_rows
 from mixerscope.report.thresholds import needed, state_thresholds, thresholds
-from mixerscope.report.tracking import WRITTEN, reason_of
+from mixerscope.report.tracking import WRITTEN, meaning_of, reason_of
 from mixerscope.results import RunResult, load_runs
 from mixerscope.store import claim, make_folder, write_bytes, write_json
 from mixerscope.sweep.seeds import seed_lines
@@ -126,12 +126,14 @@ def _environment(models: Sequence[ModelResult], many: bool, several_tasks: bool)
         "state_gloss": state_gloss,
         "state_thresholds": state_thresholds(models),
         "reason_of": reason_of,
+        "meaning_of": meaning_of,
         "written_ways": WRITTEN,
         "written_rows": written_rows,
         "memory_rows": memory_rows,
         "erased_rows": erased_rows,
         "unasked": unasked,
         "decided": decided,
+        "marked": marked,
         "level": LEVEL,
         "same_accuracy": SAME_ACCURACY,
         "many": many,

@@ -1,61 +1,57 @@
 """The questions of a verdict on a state, as a card shows them: what was found, what it rests on, why some were not."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from mixerscope.analysis.tracking import BY_MEMORY, LEARNED, MET_BEFORE, READ, SPANNED, WHOLE
+from mixerscope.analysis.state_rules import BY_MEMORY, LEARNED, MET_BEFORE, READ, SPANNED
+from mixerscope.analysis.tracking import WHOLE
 from mixerscope.artifacts import Erasures
 from mixerscope.artifacts.state_verdict import StateTest
 from mixerscope.report.tracking import PLACES, WHEN, WRITTEN, Tracked, silence
 
-OF_MEMORY: Mapping[str, tuple[str, str]] = {
-    BY_MEMORY["shift"]: ("follows shift, written into the memory alone", "later answers; the stream stays as it was"),
-    BY_MEMORY["swap"]: ("follows swap, written into the memory alone", "later answers; the stream stays as it was"),
-    MET_BEFORE: (
+ANSWERS, GUESSING, CHANCE = "of answers", "beyond guessing", "beyond chance"
+"""What a number is a share of. Beyond guessing, or chance: 0 is no more than that, 1 is all."""
+
+
+class Question(NamedTuple):
+    name: str
+    about: str
+    share: str
+
+
+OF_MEMORY: Mapping[str, Question] = {
+    BY_MEMORY["shift"]: Question(
+        "follows shift, written into the memory alone", "later answers; the stream stays as it was", ANSWERS
+    ),
+    BY_MEMORY["swap"]: Question(
+        "follows swap, written into the memory alone", "later answers; the stream stays as it was", ANSWERS
+    ),
+    MET_BEFORE: Question(
         "stays right with what was held earlier",
-        "late in a document its memory is replaced by the nearest of what any document holds early; beyond guessing",
+        "late in a document its memory is replaced by the nearest of what any document holds early",
+        GUESSING,
     ),
-    LEARNED[0]: (
+    LEARNED[0]: Question(
         "along learned directions: in the middle",
-        "answers that follow the part of another document's memory along directions that were learned for it",
+        "later answers follow the part of another document's memory along directions that were learned for it",
+        GUESSING,
     ),
-    LEARNED[1]: ("along learned directions: late", "the same part, exchanged late in documents"),
-    LEARNED[2]: (
+    LEARNED[1]: Question("along learned directions: late", "the same part, exchanged late in documents", GUESSING),
+    LEARNED[2]: Question(
         "along learned directions: as held earlier",
-        "right answers where that part is replaced by the nearest of what is held early; beyond guessing",
+        "later answers stay right where that part is replaced by the nearest of what is held early",
+        GUESSING,
     ),
-    SPANNED: (
+    SPANNED: Question(
         "along all directions among which they are learned",
-        "answers that follow what another document's memory has within its loudest directions",
+        "later answers follow what another document's memory has within its loudest directions",
+        ANSWERS,
     ),
-    READ: ("a probe reads the memory", "what is read of the state where most is: 0 is chance, 1 is all of it"),
+    READ: Question("a probe reads the memory", "what it reads of the state, where that is most", CHANCE),
 }
-"""Questions of a memory, in words, and what they mean."""
+"""Questions of a memory, in words, what they mean, and what their numbers are shares of."""
 ERASED = {"erased": "lost of what is known", "left": "still read by a probe of other documents"}
-LATER = ("later, shift", "later, moved")
-HERE = ("now, inner shift", "now, inner moved")
-SWAPPED = ("later, swap", BY_MEMORY["swap"], MET_BEFORE)
-ANOTHER_CODE = "the state has another code at other positions"
-RESTS_ON: Mapping[str, tuple[str, ...]] = {
-    "guessing gives": ("accuracy",),
-    "in memory alone": ("later, shift", BY_MEMORY["shift"]),
-    "later answers go on from what is exchanged": LEARNED,
-    "some directions may hold the state": LEARNED,
-    "where nobody looked": (SPANNED, BY_MEMORY["swap"]),
-    "the code is another one elsewhere": (*LATER, MET_BEFORE),
-    "that can be read": (*SWAPPED, READ),
-    "what is held late": SWAPPED,
-    "with what was held earlier": SWAPPED,
-    "a memory may hold the state in another code": ("now, shift", "later, shift"),
-    "what is written changes the answer there": ("now, shift", "later, shift", *LEARNED),
-    "of answers follow at once": ("now, shift", "later, shift"),
-    "later answers": LATER,
-    "how it is held elsewhere cannot be told": LATER,
-}
-"""What a reason says, and the questions that decided then; the first that fits counts."""
-COST = re.compile(r"\berasing .*\bcosts\b")
-"""Where a reason says so, the erasure that costs most decided too."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +61,14 @@ class Answer:
     value: float | None
     low: float | None = None
     high: float | None = None
-    enough: bool = False
-    """Whether a name can be had by it."""
+    follows: bool = False
+    """Whether answers do, by the rules."""
     decided: bool = False
     """Whether the verdict rests on it."""
     why: str = ""
     """There is no value."""
+    share: str = ""
+    """What the value is a share of, where a table has several kinds."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +79,14 @@ class Row:
 
 
 def decided(tracked: Tracked) -> frozenset[str]:
-    """The questions that a verdict rests on, where its reason tells."""
-    reason = tracked.verdict.reason if tracked.verdict else ""
-    names = next((names for said, names in RESTS_ON.items() if said in reason), ())
-    if ANOTHER_CODE in reason:
-        names = LATER if _enough(tracked, "later, shift") else HERE
-    erased = [test for test in tracked.asked.values() if test.name.startswith("erased, ") and test.value is not None]
-    if COST.search(reason) and erased:
-        names = (*names, max(erased, key=lambda test: test.value or 0.0).name)
-    return frozenset(name for name in names if _value(tracked, name) is not None)
+    """The questions with an answer that a verdict rests on; none where that was not kept."""
+    rests_on = tracked.verdict.rests_on if tracked.verdict else ()
+    return frozenset(name for name in rests_on if (test := tracked.asked.get(name)) and test.value is not None)
+
+
+def marked(rows: Iterable[Row]) -> bool:
+    """Whether the verdict rests on something in these rows: it may rest on what no table shows."""
+    return any(cell.decided for row in rows for cell in row.cells)
 
 
 def written_rows(tracked: Tracked) -> list[Row]:
@@ -107,8 +104,8 @@ def memory_rows(tracked: Tracked) -> list[Row]:
         return []
     # Verdicts by older rules asked less, and none has a reading that could not be compared.
     return [
-        Row(name, about, (_answer(tracked, test, _unasked(tracked, test), bold=test != READ),))
-        for test, (name, about) in OF_MEMORY.items()
+        Row(one.name, one.about, (_answer(tracked, test, _unasked(tracked, test), one.share),))
+        for test, one in OF_MEMORY.items()
         if test in tracked.asked or test == READ
     ]
 
@@ -131,28 +128,19 @@ def erased_rows(tracked: Tracked) -> list[Row]:
     ]
 
 
-def beyond(chance: float, value: float) -> float:
-    """Of what a probe can read, the share that it does: 0 at chance."""
-    return (value - chance) / (1 - chance) if chance < 1 else 0.0
-
-
-def _value(tracked: Tracked, name: str) -> float | None:
-    test = tracked.asked.get(name)
-    return test.value if test else None
-
-
-def _enough(tracked: Tracked, name: str) -> bool:
-    test, rules = tracked.asked.get(name), tracked.rules
-    if test is None or test.value is None:
+def _follows(tracked: Tracked, test: StateTest) -> bool:
+    """As the rules have it, of what is about answers."""
+    if test.value is None or not test.name.startswith(("now, ", "later, ")):
         return False
-    return test.value >= rules.follows and (test.low is None or test.low > rules.fails)
+    return tracked.rules.says_follows(test.value, test.low)
 
 
-def _answer(tracked: Tracked, name: str, why: str, bold: bool = True) -> Answer:
-    test: StateTest | None = tracked.asked.get(name)
+def _answer(tracked: Tracked, name: str, why: str, share: str = "") -> Answer:
+    test = tracked.asked.get(name)
     if test is None or test.value is None:
         return Answer(None, why=why)
-    return Answer(test.value, test.low, test.high, bold and _enough(tracked, name), name in decided(tracked))
+    follows, rests = _follows(tracked, test), name in decided(tracked)
+    return Answer(test.value, test.low, test.high, follows, rests, share=share)
 
 
 def _followed(tracked: Tracked, when: str, how: str) -> Answer:
@@ -166,28 +154,33 @@ def _followed(tracked: Tracked, when: str, how: str) -> Answer:
 def _unasked(tracked: Tracked, name: str) -> str:
     """Why a question of a memory has no answer."""
     if not tracked.memory:
-        return "no memory"
+        return "could not be written" if tracked.unwritten else "no memory"
     if name == MET_BEFORE:
         return "no state is met both early and late"
     if name in BY_MEMORY.values():
         return "no answer would be another"
     if name == READ:
         return "too little is known" if tracked.erasures else "stage erase was not run"
-    return "cannot be told" if tracked.aligned else "stage align was not run"
+    if tracked.aligned is None:
+        return "stage align was not run"
+    if name in LEARNED and not tracked.aligned.learned():
+        return "not learned in memory alone (older align)"
+    return "cannot be told"
 
 
 def _erased(tracked: Tracked, found: Erasures, what: str, place: str) -> Answer:
-    answer = _answer(tracked, f"{what}, {place}", _silent(found, place == "state"), bold=False)
+    answer = _answer(tracked, f"{what}, {place}", _silent(found, place))
     if what == "erased" or answer.value is None:
         return answer
-    return Answer(beyond(found.chance, answer.value), decided=answer.decided)
+    return Answer(found.share_read(answer.value), decided=answer.decided)
 
 
-def _silent(found: Erasures, inside: bool) -> str:
-    """Why no erasure of a kind of place says anything of the state. In the stream those between blocks count alone."""
-    stream = list(dict.fromkeys(one.site for one in found.erased if not one.site.endswith(".state")))
-    sites = {one.site for one in found.erased if one.site.endswith(".state")} if inside else set(stream[1:-1])
-    known = [one for one in found.erased if one.site in sites and one.method in WHOLE]
-    if not known:
-        return "there are none" if inside else "there is nothing between blocks"
-    return ", or ".join(dict.fromkeys(silence(found, one) or "there is too little to lose" for one in known))
+def _silent(found: Erasures, place: str) -> str:
+    """Why no erasure of a kind of place says anything of the state."""
+    there, nowhere = {
+        "stream": (found.between_blocks(), "there is nothing between blocks"),
+        "state": (found.inside(), "there are none"),
+    }[place]
+    known = [one for one in there if one.method in WHOLE]
+    reasons = dict.fromkeys(silence(found, one) or "there is too little to lose" for one in known)
+    return ", or ".join(reasons) or nowhere

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mixerscope.analysis.tracking import StateRules
+from mixerscope.analysis.state_rules import StateRules
+from mixerscope.analysis.tracking import WHOLE
 from mixerscope.artifacts import Erased, Erasures, Estimate, Interchanges, Lengths, Probes
 from mixerscope.artifacts.alignments import Alignments
 from mixerscope.artifacts.erasures import LEAST_READ
@@ -14,11 +15,13 @@ from mixerscope.artifacts.state_verdict import StateTest, StateVerdict
 from mixerscope.results import RunResult
 
 MEANINGS: Mapping[str, str] = {
-    "carried": "the state is held and moved forward: later answers go on from a state that is written",
+    "carried": "the state is held and moved forward",
     "recomputed": "the state is worked out from the inputs at each position, and not handed on",
     "length-specific": "the state is held in a code that depends on the position",
 }
 """Verdicts on states in plain words."""
+MEANT: Mapping[str, str] = {"carried": "later answers go on", "length-specific": "another code at other positions"}
+"""What a reason has in it that says as much itself."""
 WRITTEN = {
     "shift": "another state is written, as a shift",
     "moved": "the same shift, taken from another position",
@@ -26,8 +29,6 @@ WRITTEN = {
 }
 WHEN = {"now, ": "answer there", "now, inner ": "written before the last block", "later, ": "later answers"}
 """Which answers follow a state that is written, by how the names of such tests begin; `WRITTEN` is how they end."""
-SHOWN = ("leace", "iterated projection", "class means, every step")
-"""Erasures that are to take all of the state; the others are controls of theirs."""
 RECOVERED = ("same", "same_low", "same_high", "later", "later_low", "later_high")
 PLACES = {"stream": "residual stream", "state": "recurrent states", "both": "stream and states"}
 ALL_ANSWERS, LAST_ANSWER = "all answers", "last answer"
@@ -49,8 +50,7 @@ class Tracked:
     rules: StateRules
     damaged: int | None = None
     """Documents on which the damage of erasures was seen."""
-    aligned: bool = False
-    """Whether directions were learned."""
+    aligned: Alignments | None = None
 
     @property
     def accuracy(self) -> Estimate | None:
@@ -66,8 +66,15 @@ class Tracked:
 
     @property
     def guessing(self) -> float | None:
+        """Accuracy that is had without solving the task, of last answers."""
         trained = self.lengths.at(1) if self.lengths else None
         return trained.guessing if trained else None
+
+    @property
+    def guessing_all(self) -> float | None:
+        """The same over all answers; None where that was not asked."""
+        trained = self.lengths.at(1) if self.lengths else None
+        return trained.guessing_all if trained else None
 
     @property
     def readable(self) -> bool:
@@ -86,8 +93,13 @@ class Tracked:
         return self.interchanges is not None and self.interchanges.cell("both", "shift") is not None
 
     @property
+    def unwritten(self) -> bool:
+        """Whether it may hold something that could not be written."""
+        return self.interchanges is not None and bool(self.interchanges.unwritten)
+
+    @property
     def rests(self) -> str:
-        """The place whose later answers the verdict rests on, one of `PLACES`."""
+        """The place whose later answers verdicts look at first, one of `PLACES`."""
         return "both" if self.memory else "stream"
 
     @property
@@ -112,7 +124,7 @@ def tracked_of(run: RunResult) -> Tracked | None:
         recoveries=run.find(Recoveries),
         rules=_rules(run),
         damaged=run.stages["erase"].record.settings["damaged_documents"] if run.find(Erasures) else None,
-        aligned=run.find(Alignments) is not None,
+        aligned=run.find(Alignments),
     )
     kept = (found.verdict, found.lengths, found.probes, found.erasures, found.interchanges, found.recoveries)
     return found if any(artifact is not None for artifact in kept) else None
@@ -126,6 +138,12 @@ def _rules(run: RunResult) -> StateRules:
 def reason_of(verdict: StateVerdict) -> str:
     """Why it has its name. Of two accuracies, a reason that was kept says no more than that it is one."""
     return OVER_ALL.sub("accuracy over all answers ", verdict.reason)
+
+
+def meaning_of(verdict: StateVerdict) -> str:
+    """Its name in plain words; empty where there are none, or its reason says as much."""
+    meant = MEANT.get(verdict.name)
+    return "" if meant and meant in verdict.reason else MEANINGS.get(verdict.name, "")
 
 
 def as_json(tracked: Tracked | None) -> dict[str, Any] | None:
@@ -171,7 +189,7 @@ def _probes(probes: Probes) -> dict[str, Any]:
 
 def _erasures(found: Erasures, documents: int | None) -> dict[str, Any]:
     """Every erasure of the whole label: in the stream by boundary, and in recurrences."""
-    stream = list(dict.fromkeys(one.site for one in found.erased if not one.site.endswith(".state")))
+    stream = found.boundaries
 
     def place(site: str) -> str:
         return _boundary(stream.index(site)) if site in stream else f"block {site.split('.')[1]}, state"
@@ -186,13 +204,16 @@ def _erasures(found: Erasures, documents: int | None) -> dict[str, Any]:
             "left": one.residual,
             "unseen": one.unseen,
             "before": one.before,
+            "before_share": found.share_read(one.before),
+            "left_share": found.share_read(one.residual),
+            "unseen_share": None if one.unseen is None else found.share_read(one.unseen),
             "rank": one.rank,
             "speaks": found.speaks(one),
             "why": silence(found, one),
             "beats": one.percentile,
         }
         for one in found.erased
-        if one.method in SHOWN
+        if one.method in WHOLE
     ]
     return {
         "chance": found.chance,
@@ -231,6 +252,7 @@ def _written(found: Interchanges, rests: str) -> dict[str, Any]:
                 "now": _estimate(one.now),
                 "later": _estimate(one.later),
                 "by": _rounded(one.by_distance),
+                "told": list(one.told),
             }
             for one in cells
         ],

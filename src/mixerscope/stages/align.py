@@ -1,6 +1,7 @@
 """Which part of what is held is the state? Parts are exchanged between documents along subspaces: a stage."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -59,7 +60,8 @@ class AlignStates(Stage):
     revision: ClassVar[int] = 3
     """2: what is learned is tried late in documents too, and what is held there put beside what is held early. 3: in
     memory alone, as the stream has the answer in it, from which a subspace can write into a memory that holds something
-    else; learned twice, as where it ends depends on where it begins; and begun alone as beside other models."""
+    else; learned twice, as where it ends depends on where it begins; begun alone as beside other models; with shares by
+    distance."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Alignments,)
 
     documents: PositiveInt = 1024
@@ -206,7 +208,8 @@ class AlignStates(Stage):
                         continue  # less is held here than it asks for
                     told = following(said[k], judge, at)
                     angle = None if alike is None else round(alike[k].item(), DIGITS)
-                    own.append(Aligned(place, how, rank, told.now, told.later, told.kept, angle, *elsewhere[k]))
+                    there = Aligned(place, how, rank, told.now, told.later, told.kept, angle, *elsewhere[k])
+                    own.append(replace(there, by_distance=told.by_distance, told=told.told) if late else there)
             tell(done + 1)
         sizes = (len(documents.learn.base), len(judge.base))
         return [

@@ -19,7 +19,7 @@ from mixerscope.interventions.transplant import (
     columns,
     demand_settled,
     nearest_held,
-    without_step,
+    unwritten_mixers,
     written_boundaries,
 )
 from mixerscope.model import build_model
@@ -51,8 +51,8 @@ class InterchangeStates(Stage):
     """Where in the document the other state is written, and on how many pairs."""
 
     revision: ClassVar[int] = 3
-    """2: what is held late is put beside what is held early. 3: which mixers have no step of their own, and of how many
-    answers the shares by distance are."""
+    """2: what is held late is put beside what is held early. 3: which mixers may hold what could not be written, and of
+    how many answers the shares by distance are."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Interchanges,)
 
     documents: PositiveInt = 2048
@@ -99,11 +99,12 @@ class InterchangeStates(Stage):
                 own.append(Interchanged(place, how, told.now, told.later, told.kept, told.by_distance, told.told))
             trained.progress(done + 1, len(todo))
         earlier = self._earlier(members, task, known, spec.data_seed)
-        unwritten = tuple(without_step(members.first))
+        few = pairs.base.tokens.to(device_of(members.first))
+        unwritten = [tuple(unwritten_mixers(model, few)) for model in trained.models]
         sha = f"{known.sha256()} {pairs.base.sha256()} {pairs.source.sha256()}"
         return [
-            Done((Interchanges(at, other, len(pairs.base), accuracy, tuple(own), one, unwritten),), documents=sha)
-            for own, accuracy, one in zip(cells, right.tolist(), earlier, strict=True)
+            Done((Interchanges(at, other, len(pairs.base), accuracy, tuple(own), one, said),), documents=sha)
+            for own, accuracy, one, said in zip(cells, right.tolist(), earlier, unwritten, strict=True)
         ]
 
     def _cells(

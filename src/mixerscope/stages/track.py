@@ -2,7 +2,8 @@
 
 from typing import ClassVar
 
-from mixerscope.analysis.tracking import StateRules, judge_tracking
+from mixerscope.analysis.state_rules import StateRules
+from mixerscope.analysis.tracking import judge_tracking
 from mixerscope.artifacts import Artifact, Erasures, Interchanges, Lengths
 from mixerscope.artifacts.alignments import Alignments
 from mixerscope.artifacts.state_verdict import StateVerdict
@@ -20,8 +21,10 @@ class TrackStates(Stage):
     counts beyond half at most, however much a rule guesses; erasing withdraws `carried` alone, and only where no memory
     is left unerased. 6: nothing is called carried in models that hold nothing, nor where the last answers do not follow
     though earlier ones do. 7: that something was erased is known where documents that it was not found in say so. 8:
-    what erasing costs is that between blocks, not at the token; no name of models without a memory for mixers that do
-    not say what they hold."""
+    what is written must be followed in memory alone, at every distance, and learned directions were learned there and
+    where the memory answers; a code that means a little elsewhere is no other one; what erasing costs is that between
+    blocks; guesses are of all answers; and no name rests on there being no memory where something that a mixer may hold
+    could not be written. What decided is kept."""
     needs: ClassVar[tuple[str, ...]] = ("lengths", "interchange")
     may_need: ClassVar[tuple[str, ...]] = ("erase", "align")
     uses_model: ClassVar[bool] = False

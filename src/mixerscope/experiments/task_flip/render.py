@@ -18,7 +18,7 @@ from mixerscope.experiments.task_flip.models import FOUR, GATE, Model, best_of_s
 from mixerscope.experiments.task_flip.predictions import Predicted, by_verdict, predictions
 from mixerscope.experiments.task_flip.pretrained import tuned_of
 from mixerscope.experiments.task_flip.study import NAME, Asked, not_run
-from mixerscope.experiments.task_flip.tables import SCHEMAS, collect, lacking, load, merge
+from mixerscope.experiments.task_flip.tables import SCHEMAS, collect, judge_again, lacking, merge
 from mixerscope.report.charts import save_chart
 from mixerscope.spec import read_data_file
 from mixerscope.stages.track import TrackStates
@@ -60,11 +60,15 @@ def take_in(root: Path, sources: Sequence[Path], asked: Asked, command: str) -> 
         "seeds": sorted(models["seed"].unique().to_list()),
         "devices": sorted(models["device"].unique().to_list()),
         "made_by": sorted(models["made_by"].unique().to_list()),
-        "judged_by_revision": TrackStates.revision,
-        "files": {f"{name}.parquet": _sha256(folder / f"{name}.parquet") for name in SCHEMAS},
     }
-    write_bytes(folder / ABOUT, _json(said))
+    _note(folder, said)
     return count, len(pl.read_parquet(folder / "tuned.parquet"))
+
+
+def _note(folder: Path, said: Mapping[str, Any]) -> None:
+    """Writes down what is said of the tables, which are judged by the rules of this version, and their hashes."""
+    files = {f"{name}.parquet": _sha256(folder / f"{name}.parquet") for name in SCHEMAS}
+    write_bytes(folder / ABOUT, _json({**said, "judged_by_revision": TrackStates.revision, "files": files}))
 
 
 def _sha256(path: Path) -> str:
@@ -119,9 +123,11 @@ class Study:
 
 
 def write_study(root: Path) -> Path:
-    """Draws the study and tests its claims from what is kept below `root`; gives its folder."""
+    """Judges what is kept below `root` by the rules of this version, draws the study and tests its claims; gives its
+    folder."""
     folder = root / NAME
-    study = Study.of(load(folder))
+    study = Study.of(judge_again(folder))
+    _note(folder, read_data_file(folder / ABOUT, "record"))
     drawn = figure(best_of_seeds(study.models), study.models)
     for ending in ("svg", "png"):
         save_chart(drawn, folder / f"figure.{ending}")

@@ -34,12 +34,13 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "steps": pl.Int32,
         "dev_accuracy": _NUMBER,
         **dict.fromkeys(("verdict", "verdict_reason", "tests", "source", "device", "made_by"), pl.String),
+        "unwritten": pl.List(pl.String),
     },
     "lengths": {
         "run_id": pl.String,
         **dict.fromkeys(("times", "length"), pl.Int32),
         **dict.fromkeys(("accuracy", "accuracy_low", "accuracy_high"), _NUMBER),
-        **dict.fromkeys(("last", "last_low", "last_high", "whole", "guessing"), _NUMBER),
+        **dict.fromkeys(("last", "last_low", "last_high", "whole", "guessing", "guessing_all"), _NUMBER),
     },
     "probes": {
         **dict.fromkeys(("run_id", "label", "positions", "site"), pl.String),
@@ -59,6 +60,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "rank": pl.Int32,
         **dict.fromkeys(("now", "now_low", "now_high", "later", "later_low", "later_high", "kept", "alike"), _NUMBER),
         **dict.fromkeys(("moved", "moved_low", "moved_high", "earlier", "earlier_low", "earlier_high"), _NUMBER),
+        "by_distance": pl.List(_NUMBER),
+        "told": pl.List(pl.Int32),
     },
     "recoveries": {
         **dict.fromkeys(("run_id", "site"), pl.String),
@@ -151,7 +154,7 @@ ASKED = {
     "recover": "recoveries",
 }
 """Stages of the study, each with the table that has something of every model it looked at."""
-WRITTEN = (BOTH, STREAM)
+WRITTEN = (BOTH, STREAM, STATES)
 """Places whose answers are kept by distance."""
 LATE = "align late in documents"
 """Of runs whose subspaces were learned before these were tried there too; of models that hold something."""
@@ -196,6 +199,15 @@ def merge(folder: Path, tables: Tables) -> int:
     return len(whole["models"])
 
 
+def judge_again(folder: Path) -> Tables:
+    """The tables of a folder, judged by the rules of this version; those that this changes are written."""
+    before, found = _stored(folder), load(folder)
+    for name, frame in found.items():
+        if not frame.equals(before[name]):
+            frame.write_parquet(folder / f"{name}.parquet", **COMPRESSION)
+    return found
+
+
 def load(folder: Path) -> Tables:
     """The tables of a folder, judged by the rules of this version."""
     if not (folder / "models.parquet").is_file():
@@ -215,7 +227,7 @@ def _stored(folder: Path) -> Tables:
 
 def _model(result: RunResult) -> Iterator[Row]:
     training, status, last = result.training, result.status, result.curve.last
-    made = result.provenance
+    made, written = result.provenance, result.find(Interchanges)
     yield {
         "run_id": result.run_id,
         "task": task_name(training["task"]),
@@ -233,6 +245,7 @@ def _model(result: RunResult) -> Iterator[Row]:
         "source": "",
         "device": made.device,
         "made_by": str(made.git.get("commit", ""))[:12],
+        "unwritten": written and written.unwritten and list(written.unwritten),
     }
 
 
@@ -251,6 +264,7 @@ def _lengths(result: RunResult) -> Iterator[Row]:
             "last_high": one.last.high,
             "whole": one.whole.value,
             "guessing": one.guessing,
+            "guessing_all": one.guessing_all,
         }
 
 
@@ -283,7 +297,10 @@ def _interchanges(result: RunResult) -> Iterator[Row]:
 
 def _alignments(result: RunResult) -> Iterator[Row]:
     found = result.find(Alignments)
-    return ({"run_id": result.run_id, **row} for row in (found.rows() if found else ()))
+    for one, row in zip(found.cells, found.rows(), strict=True) if found else ():
+        late = one.moved is not None or one.earlier is not None  # verdicts rest on these alone
+        each = (list(one.by_distance), list(one.told)) if late else (None, None)
+        yield {"run_id": result.run_id, **row, **dict(zip(("by_distance", "told"), each, strict=True))}
 
 
 def _recoveries(result: RunResult) -> Iterator[Row]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from mixerscope.analysis.tracking import MET_BEFORE, judge_tracking
+from mixerscope.analysis.state_rules import MET_BEFORE
+from mixerscope.analysis.tracking import judge_tracking
 from mixerscope.artifacts import Earlier, Erased, Erasures, Estimate, Interchanged, Interchanges, Lengths
 from mixerscope.artifacts.alignments import Aligned, Alignments
 from mixerscope.artifacts.lengths import AtLength
@@ -54,7 +55,7 @@ def _verdict(model: Row, of: Mapping[str, Sequence[Row]]) -> StateVerdict | None
     if short is None or not of["interchanges"]:
         return None
     shares = (_known(short, "accuracy"), _known(short, "last"), _exactly(short["whole"]))
-    lengths = Lengths((AtLength(short["length"], 1, *shares, short["guessing"], ()),))
+    lengths = Lengths((AtLength(short["length"], 1, *shares, short["guessing"], (), short["guessing_all"]),))
     found = _interchanges(model, of["interchanges"], short["guessing"])
     return judge_tracking(lengths, found, erasures=_erasures(of, short["length"]), aligned=_alignments(of))
 
@@ -74,7 +75,9 @@ def _interchanges(model: Row, rows: Sequence[Row], guessing: float) -> Interchan
         # Runs that were taken in before have the value alone, beyond guessing.
         value = json.loads(model["tests"] or "{}").get(MET_BEFORE)
         right = None if value is None else _exactly(value * (1 - guessing) + guessing)
-    return Interchanges(0, 0, 0, 1.0, cells, None if right is None else Earlier(0, 0, right))
+    # Kept before that was asked are runs of mixers alone that say all that they hold.
+    unwritten = tuple(model["unwritten"] or ())
+    return Interchanges(0, 0, 0, 1.0, cells, None if right is None else Earlier(0, 0, right), unwritten)
 
 
 def _erasures(of: Mapping[str, Sequence[Row]], length: int) -> Erasures | None:
@@ -102,6 +105,8 @@ def _alignments(of: Mapping[str, Sequence[Row]]) -> Alignments | None:
         Aligned(
             *(row["place"], row["how"], row["rank"], _estimate(row, "now"), _estimate(row, "later")),
             *(row["kept"], row["alike"], _estimate(row, "moved"), _estimate(row, "earlier")),
+            by_distance=tuple(row["by_distance"] or ()),
+            told=tuple(row["told"] or ()),
         )
         for row in of["alignments"]
     )

@@ -56,24 +56,22 @@ kinds.readable = (holder, width) => {
   return { svg, rows, keys: lines.length > 1 ? legend(lines.map((line, k) => lineKey(k, line.name))) : null, note: "0: no better than position, chance or the last tokens; 1: as well as the model itself answers." };
 };
 
-// What a probe reads, from chance, 0, to everything, 1.
-const beyond = (v, chance) => (v - chance) / (1 - chance);
 const clamp = (v) => Math.max(0, Math.min(1, v));
 choices.erased = [{ name: "method", label: "by", options: (holder) => distinct(trackedOf(holder).erasures.rows.map((r) => r.method)).map((m) => [m, m]) }];
 kinds.erased = (holder, width) => {
   const { rows: all, chance, n } = trackedOf(holder).erasures;
   const method = chosenValue(holder, "method") || all[0].method;
   const rows = all.filter((r) => r.method === method).map((r) => ({ ...r, chance, n }));
-  const read = (v) => (v === null ? "unknown" : format.number(beyond(v, chance)));
+  const read = (v) => (v === null ? "unknown" : format.number(v));
   const lost = (r) => (r.damage === null ? "unknown" : format.number(r.damage));
-  const { svg, x, y } = plane(width, `What erasing the state costs, by ${method}; what is read from chance, 0, to all of it, 1. ${rows.map((r) => `${r.place}: lost ${lost(r)}, read after it ${read(r.left)}, in other documents ${read(r.unseen)}${r.why ? `, ${r.why}` : ""}`).join("; ")}.`, rows.map((r) => r.place), "", 230, 0, 28);
+  const { svg, x, y } = plane(width, `What erasing the state costs, by ${method}; what is read from chance, 0, to all of it, 1. ${rows.map((r) => `${r.place}: lost ${lost(r)}, read after it ${read(r.left_share)}, in other documents ${read(r.unseen_share)}${r.why ? `, ${r.why}` : ""}`).join("; ")}.`, rows.map((r) => r.place), "", 230, 0, 28);
   const thick = Math.min(12, (width - LEFT) / rows.length / 4);
   rows.forEach((r, i) => {
     const tip = erasedTip(r, read);
     const bar = (v, shift, style) => node("rect", { x: x(i) + shift * (thick + 1) - thick / 2, y: y(clamp(v)), width: thick, height: Math.max(1, y(0) - y(clamp(v))), class: `bar-mark ${style}`, "data-tip": tip });
     if (r.damage !== null) svg.append(bar(r.damage, -1, `c0 ${r.speaks ? "" : "hollow"}`));
-    svg.append(bar(beyond(r.left, chance), 0, "c1"));
-    if (r.unseen !== null) svg.append(bar(beyond(r.unseen, chance), 1, "c2"));
+    if (r.left_share !== null) svg.append(bar(r.left_share, 0, "c1"));
+    if (r.unseen_share !== null) svg.append(bar(r.unseen_share, 1, "c2"));
   });
   const key = (style, name) => ({ name, mark: node("rect", { x: 8, y: 2, width: 10, height: 10, class: `bar-mark ${style}` }) });
   const keys = [key("c0", "lost, where probes read nothing after"), key("c0 hollow", "lost, says nothing of the state"), key("c1", "still read by a fresh probe"), key("c2", "still read by a probe of other documents")];
@@ -82,13 +80,13 @@ kinds.erased = (holder, width) => {
 
 function erasedTip(r, read) {
   const lost = r.damage === null ? "unknown: the model knows too little" : format.number(r.damage) + between(r.damage_low, r.damage_high, format.number);
-  const elsewhere = r.unseen === null ? "nobody asked one of other documents" : `one of other documents ${read(r.unseen)}`;
+  const elsewhere = r.unseen === null ? "nobody asked one of other documents" : `one of other documents ${read(r.unseen_share)}`;
   const beats = r.beats === null ? "" : `\nworse than ${format.percent(r.beats)} of random subspaces of the same variance`;
   const said = r.speaks ? "the state was there and is gone" : `says nothing of the state: ${r.why}`;
-  return `${r.place}, ${r.method}, rank ${r.rank}\nlost ${lost} of what is known beyond guessing, n = ${r.n}\na probe before read ${read(r.before)}, a fresh one after ${read(r.left)}, ${elsewhere} (0 is chance)${beats}\n${said}`;
+  return `${r.place}, ${r.method}, rank ${r.rank}\nlost ${lost} of what is known beyond guessing, n = ${r.n}\na probe before read ${read(r.before_share)}, a fresh one after ${read(r.left_share)}, ${elsewhere} (0 is chance)${beats}\n${said}`;
 }
 
-// It opens on the place that the verdict rests on.
+// It opens on the place that verdicts look at first.
 const placesOf = (holder) => distinct(trackedOf(holder).written.cells.map((c) => c.place));
 const placeOf = (holder) => chosenValue(holder, "place") || [trackedOf(holder).written.rests, ...placesOf(holder)].find((p) => placesOf(holder).includes(p));
 choices.written = [{ name: "place", label: "in the", options: (holder) => placesOf(holder).map((p) => [p, p]), first: placeOf }];
@@ -98,20 +96,22 @@ kinds.written = (holder, width) => {
   const place = placeOf(holder), cells = all.filter((c) => c.place === place);
   const most = Math.max(...cells.map((c) => c.by.length));
   const { svg, x, y } = plane(width, `Answers that follow another state, written in the ${place} after input ${position}. ${cells.map((c) => `${c.how}: ${c.now ? c.now[0].toFixed(2) : "unknown"} at once, ${c.later ? c.later[0].toFixed(2) : "unknown"} later`).join("; ")}.`, Array.from({ length: most }, (_, i) => String(i)), "inputs after the state was written", 230);
+  // Of how many answers a share is: those that would be other ones, fewer in some places than there are pairs of documents.
+  const told = (c, i) => c.told[i] ?? null;
   const styleOf = (k) => `${colourClass(k)} dash${k} way${k}`;
   cells.forEach((c, k) => {
     const [mark, aside] = WAYS[c.how];
-    drawLine(svg, c.by, (i) => x(i) + aside, y, styleOf(k), (i, v) => `${c.how}: ${c.about}\n${i} inputs later ${format.percent(v)} of answers follow, n = ${n}\nat once ${c.now ? estimated(c.now, format.percent) : "cannot be told"}\nlater ${c.later ? estimated(c.later, format.percent) : "cannot be told"}`, mark);
+    drawLine(svg, c.by, (i) => x(i) + aside, y, styleOf(k), (i, v) => `${c.how}: ${c.about}\n${i} inputs later ${format.percent(v)} of answers follow, ${told(c, i) === null ? `of at most ${n}: how many was not kept` : `n = ${told(c, i)}`}\nat once ${c.now ? estimated(c.now, format.percent) : "cannot be told"}\nlater ${c.later ? estimated(c.later, format.percent) : "cannot be told"}`, mark);
   });
-  const rows = cells.flatMap((c) => c.by.map((v, i) => ({ place: c.place, how: c.how, distance: i, follows: v, n })));
+  const rows = cells.flatMap((c) => c.by.map((v, i) => ({ place: c.place, how: c.how, distance: i, follows: v, n: told(c, i), pairs: n })));
   const keys = legend(cells.map((c, k) => ({ name: `${c.how}: ${c.about}`, mark: node("g", {}, node("line", { x1: 1, x2: 25, y1: 7, y2: 7, class: `line ${styleOf(k)}` }), shape(WAYS[c.how][0], 13, 7, 3.5, { class: `point ${styleOf(k)}` })) })));
   return { svg, rows, keys, note: `Written in the ${place}, after input ${position}. ${saidOfPlace(place, rests)}` };
 };
 
 function saidOfPlace(place, rests) {
-  if (place === rests) return "What later answers do then is what the verdict rests on.";
+  if (place === rests) return "Verdicts look first at what later answers do then.";
   const kept = place === "residual stream" ? " What recurrent states hold stays as it was, so that later answers need not follow." : "";
-  return `The verdict rests on what is written in the ${rests}.${kept}`;
+  return `Verdicts look first at what is written in the ${rests}.${kept}`;
 }
 
 choices.recovered = [{ name: "read", label: "read", options: () => [["later", "behind it"], ["same", "at that position"]] }];
