@@ -166,6 +166,45 @@ def test_compute_path_imports_with_torch_numpy_pydantic_and_safetensors_only():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+EXPERIMENTS = "mixerscope.experiments"
+FIGURES = sorted((SOURCE / "experiments").glob("*/figure.py"))
+FIGURES_SEE = {f"{EXPERIMENTS}.paper.{name}" for name in ("data", "drawing", "panels", "sweeps", "tables")}
+FIGURES_SEE |= {"mixerscope.model", "mixerscope.spec", "mixerscope.tasks"}
+"""Modules that the drawing of a figure may import, beside other drawings: it draws kept tables and nothing else."""
+USED_BY = {
+    "artifacts": {"collect"},
+    "packs": {"collect"},
+    "results": {"collect"},
+    "machine": {"cost"},
+    "sweep": {"cost", "data", "sweeps"},
+    "stages": {"render"},
+    "store": {"collect", "page", "records", "render"},
+}
+"""Rooms in which runs are made and kept, and the modules of `experiments/paper` that alone may use them."""
+NEITHER = {"training", "interventions", "probing", "runs", "checkpoints", "kernels", "mixers", "work", "cli", "export"}
+"""Rooms that nothing of `experiments/paper` uses."""
+
+
+def modules_used(path: Path) -> set[str]:
+    nodes = [*ast.walk(ast.parse(path.read_text()))]
+    named = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    named |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return {name for name in named if name.partition(".")[0] == "mixerscope"}
+
+
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.parent.name)
+def test_the_drawing_of_a_figure_sees_kept_tables_alone(path: Path):
+    drawings = {f"{EXPERIMENTS}.{other.parent.name}.figure" for other in FIGURES}
+    assert modules_used(path) <= FIGURES_SEE | drawings
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "experiments" / "paper").glob("*.py")), ids=lambda path: path.stem)
+def test_what_figures_share_reaches_runs_where_it_is_said_to(path: Path):
+    rooms = {name.split(".")[1] for name in imports(ast.parse(path.read_text())) if name.startswith("mixerscope.")}
+    assert {name for name in rooms & set(USED_BY) if path.stem not in USED_BY[name]} == set()
+    assert rooms & NEITHER == set()
+
+
 ABOUT_NO_ROOM = {
     "cluster": "real Slurm and real Ray",
     "docsite": "the documentation site",

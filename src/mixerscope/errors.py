@@ -9,6 +9,8 @@ FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes of commands."""
 LONGEST = 2000
 """Characters of a complaint: it may quote what somebody else wrote."""
+MOST_NAMED = 40
+"""Dotted names in one sentence; of more only how they begin."""
 
 
 class MixerscopeError(Exception):
@@ -102,7 +104,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
     ending = [other for other in known if other.endswith(f".{name}")]
     if ending:
         return f"; did you mean {' or '.join(repr(c) for c in ending[:3])}?"
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6) or _close_in_the_end(name, known)
     if close:
         return f"; did you mean {' or '.join(repr(c) for c in close)}?"
+    begin = {other.partition(".")[0] for other in known}
+    if len(known) > MOST_NAMED and len(begin) < len(known):
+        return f"; known ones begin with {', '.join(sorted(begin))}, such as {next(one for one in known if '.' in one)}"
     return f"; known: {', '.join(known)}" if known else ""
+
+
+def _close_in_the_end(name: str, known: list[str]) -> list[str]:
+    """Dotted names of which the last part is like it."""
+    ends = {other.rpartition(".")[2] for other in known}
+    close = difflib.get_close_matches(name, sorted(ends), n=1, cutoff=0.75)
+    return [other for other in known if other.rpartition(".")[2] in close][:3]

@@ -94,6 +94,11 @@ def test_a_folder_in_place_of_a_spec_file(refused, tmp_path):
     [
         ("train.stepz=3", "did you mean 'train.steps'"),
         ("steps=3", "no setting named 'steps'"),
+        ("stepz=3", "did you mean 'stages.align.steps' or 'train.steps'?"),
+        (
+            "foo=1",
+            "known ones begin with data_seed, model, seed, stages, task, train, version, such as model.a",
+        ),
         ("train.steps.more=3", "did you mean 'train.steps'"),
         ("model.options.head=3", "did you mean 'model.options.heads'"),
         ("task.num_pair=3", "did you mean 'task.num_pairs'"),
@@ -111,6 +116,19 @@ def test_a_folder_in_place_of_a_spec_file(refused, tmp_path):
 )
 def test_a_setting_that_does_not_fit(refused, spec_file, setting, part):
     assert part in refused("run", spec_file(), "--set", setting)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--on", "mars"], "--on is 'local'"),
+        (["--on", "slurm:0"], "a number of jobs from 1"),
+        (["--slurm", "partition=gpu"], "which is for --on slurm"),
+        (["--stop-after", "-5"], "a positive number of seconds"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_sweep_would(refused, words, part):
+    assert part in refused("sweep", "figure3", "--dry-run", *words)
 
 
 def test_run_needs_a_file_or_names(refused, spec_file):

@@ -1,5 +1,6 @@
 """What is taken in: a proof is not lost, nor the seconds of a run, whatever comes in which order."""
 
+import contextlib
 import json
 import shutil
 
@@ -7,10 +8,13 @@ import polars as pl
 import pytest
 
 from mixerscope import runs
-from mixerscope.experiments.paper.collect import collect
+from mixerscope.experiments.paper import records
+from mixerscope.experiments.paper.collect import collect, commands_of_runs
+from mixerscope.experiments.paper.data import Results
 from mixerscope.experiments.paper.render import read_about, take_in
 from mixerscope.experiments.paper.sweeps import Choice, load_figure, runs_of
 from mixerscope.stages.judge import Judge
+from mixerscope.sweep.table import typed_command
 
 CHOICE = Choice(toy=True, settings={"train.steps": 2, "train.documents": 32})
 
@@ -24,7 +28,7 @@ def places(tmp_path_factory):
     runs.run(spec.changed(stages=stages), root / "bare", progress=False)
     runs.run(spec, root / "proven", progress=False)
     cohort = {"kind": "cohort", "job": 1, "runs": [spec.run_id], "members": 1, "wall_s": 1.0, "ending": "finished"}
-    rows = [cohort, {"kind": "job", "job": 1, "cohorts": 1, "wall_s": 7.0}]
+    rows = [cohort, {"kind": "job", "job": 1, "cohorts": 1, "wall_s": 7.0, "command": "a worker"}]
     (root / "proven" / "sweep.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return root / "bare", root / "proven"
 
@@ -52,7 +56,29 @@ def test_what_is_kept_with_a_proof_and_seconds_does_not_lose_them(places, tmp_pa
         assert found.select("proof", "seconds").rows() == [expected]
         tests = pl.read_parquet(kept / "fig3" / "tests.parquet")
         assert tests.is_empty() or set(tests["run_id"]) == set(found["run_id"])
-    assert read_about(kept / "fig3")["runs"] == 1
+    about = read_about(kept / "fig3")
+    assert about["runs"] == 1
+    assert (about["commands"], about["trained_by"]) == (["a command"], ["a worker"])
+
+
+def test_the_command_of_a_job_is_that_of_its_finished_cohorts():
+    rows = [
+        {"kind": "cohort", "job": 1, "runs": ["a"], "ending": "finished"},
+        {"kind": "cohort", "job": 1, "runs": ["b"], "ending": "out of time"},
+        {"kind": "job", "job": 1, "cohorts": 2, "command": "one"},
+        {"kind": "cohort", "job": 1, "runs": ["b"], "ending": "finished"},
+        {"kind": "job", "job": 1, "cohorts": 1, "command": "two"},
+        {"kind": "cohort", "job": 1, "runs": ["c"], "ending": "finished"},
+        {"kind": "job", "job": 1, "cohorts": 1},
+    ]
+    assert commands_of_runs(rows) == {"a": "one", "b": "two"}
+
+
+def test_a_command_is_kept_as_it_was_but_for_where_files_lay(monkeypatch):
+    typed = ["reproduce", "fig3", "--set", 'task={"name": "ar"}', "--results", "kept/a"]
+    monkeypatch.setattr("sys.orig_argv", ["/usr/bin/python", "/some/bin/mixerscope", *typed, "--collect", "/me/1.pack"])
+    expected = '--set \'task={"name": "ar"}\' --results kept/a --collect 1.pack'
+    assert typed_command() == f"mixerscope reproduce fig3 {expected}"
 
 
 def test_rules_by_which_earlier_runs_were_judged_are_not_forgotten(places, tmp_path):
@@ -64,3 +90,55 @@ def test_rules_by_which_earlier_runs_were_judged_are_not_forgotten(places, tmp_p
     about.write_text(json.dumps({**said, "judged_by_revisions": [3, 4]}))
     take_in(tmp_path, [load_figure("fig3")], [proven], CHOICE, "another")
     assert read_about(about.parent)["judged_by_revisions"] == [3, 4, Judge.revision]
+
+
+@pytest.mark.parametrize("moved", range(5))
+def test_killed_while_tables_are_written_leaves_those_of_before_or_all_of_the_new_ones(
+    places, tmp_path, monkeypatch, moved
+):
+    """Files are put into their place one by one; whoever is killed between two of them leaves the rest to the next."""
+    bare, proven = places
+    for root in (tmp_path / "whole", tmp_path / "killed"):
+        take_in(root, [load_figure("fig3")], [bare], CHOICE, "a command")
+    take_in(tmp_path / "whole", [load_figure("fig3")], [proven], CHOICE, "another")
+
+    class Killed(BaseException):
+        pass
+
+    left = [moved]
+
+    def replace(one, other):
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        one.replace(other)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(records, "_put", replace)
+        with contextlib.suppress(Killed):
+            take_in(tmp_path / "killed", [load_figure("fig3")], [proven], CHOICE, "another")
+    assert Results.load(tmp_path / "killed").runs.select("proof", "seconds").rows() == [(True, 7.0)]
+    assert _files(tmp_path / "killed") == _files(tmp_path / "whole")
+
+
+def test_killed_before_tables_are_whole_leaves_those_of_before(places, tmp_path, monkeypatch):
+    bare, proven = places
+    take_in(tmp_path, [load_figure("fig3")], [bare], CHOICE, "a command")
+    before = _files(tmp_path)
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(records, "write_about", killed)
+        with pytest.raises(KeyboardInterrupt):
+            take_in(tmp_path, [load_figure("fig3")], [proven], CHOICE, "another")
+    assert Results.load(tmp_path).runs["proof"].to_list() == [False]
+    assert {name: data for name, data in _files(tmp_path).items() if records.MAKING not in name} == before
+    take_in(tmp_path, [load_figure("fig3")], [proven], CHOICE, "another")
+    assert not (tmp_path / "fig3" / records.MAKING).exists()
+    assert Results.load(tmp_path).runs["proof"].to_list() == [True]
+
+
+def _files(root):
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}

@@ -16,8 +16,9 @@ from mixerscope.errors import CorruptFile, UserError
 from mixerscope.experiments.finetune import tuning
 from mixerscope.experiments.finetune.pretrained import FIRST_TOKEN, Pretrained, as_tagger
 from mixerscope.experiments.finetune.results import PRETRAINED, RANDOM, TunedResult, tuned_in
+from mixerscope.experiments.paper.records import write_tables
 from mixerscope.experiments.task_flip.pretrained import tuned_of
-from mixerscope.experiments.task_flip.tables import collect, load, merge
+from mixerscope.experiments.task_flip.tables import collect, load, merged
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.transplant import logits_after
 from mixerscope.randomness import construction
@@ -120,7 +121,7 @@ def test_a_folder_is_tuned_beside_the_same_from_random_weights(folder, tmp_path,
     assert [row["boundary"] for row in kept[PRETRAINED].rows] == [0, 1, 2]
     at = read.sites.index(read.boundaries[1])
     assert kept[PRETRAINED].rows[1]["readability"] == pytest.approx(read.readability[0][at], abs=1e-6)
-    assert merge(tmp_path / "kept", tables) == 0
+    write_tables(tmp_path / "kept", merged(tmp_path / "kept", tables), {})
     assert tuned_of(load(tmp_path / "kept")) == list(kept.values())
     place = found[RANDOM].path
     (place / "probes.json").write_text("{}")

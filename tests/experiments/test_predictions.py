@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mixerscope.experiments.paper.render import sha256
+from mixerscope.experiments.paper.records import ABOUT, sha256
 from mixerscope.experiments.task_flip.claims import decided
 from mixerscope.experiments.task_flip.models import FOUR, best_of_seeds, models_of
 from mixerscope.experiments.task_flip.predictions import asked, by_verdict, predictions, verdict_score
-from mixerscope.experiments.task_flip.render import ABOUT, FOUND, TABLE, Study
+from mixerscope.experiments.task_flip.render import FOUND, TABLE, Study
 from mixerscope.experiments.task_flip.tables import load
 
 KEPT = Path(__file__).parents[2] / "reproduction" / "task-flip"

@@ -27,7 +27,7 @@ def test_what_a_worker_made_is_taken_in_and_drawn(tmp_path):
     assert main(["reproduce", "fig10", *toy, "--write-sweep", str(file)]) == 0
     words = [str(file), "--out", str(tmp_path / "runs"), "--pack", str(pack)]
     subprocess.run([sys.executable, "-c", WORKER.format(heavy=HEAVY, words=words)], check=True, capture_output=True)
-    assert main(["reproduce", "fig10", *toy, "--collect", str(pack), "--results", str(kept)]) == 0
+    assert main(["reproduce", "fig10", "--toy", "--collect", str(pack), "--results", str(kept)]) == 0
     results = load_results(kept)
     assert len(results.runs) == 2  # two rates
     assert set(results.cells["documents"].unique()) == {"dev", "test"}
@@ -47,7 +47,7 @@ def test_what_a_worker_made_is_taken_in_and_drawn(tmp_path):
     shutil.rmtree(kept / "questions")
     # Taken in once more, nothing changes.
     before = json.dumps({**about, "commands": None})
-    assert main(["reproduce", "fig10", *toy, "--collect", str(pack), "--results", str(kept)]) == 0
+    assert main(["reproduce", "fig10", "--toy", "--collect", str(pack), "--results", str(kept)]) == 0
     assert json.dumps({**read_about(kept / "fig10"), "commands": None}) == before
     # Asked for what is missing, nothing is left of these runs, and of more widths the others.
     again = ["--missing", "--results", str(kept), "--write-sweep", str(file)]

@@ -6,11 +6,12 @@ import polars as pl
 import pytest
 
 from mixerscope.cli import main
+from mixerscope.experiments.paper.records import ABOUT, write_tables
 from mixerscope.experiments.task_flip.claims import load_claims
 from mixerscope.experiments.task_flip.models import models_of
 from mixerscope.experiments.task_flip.render import FOUND, TABLE
 from mixerscope.experiments.task_flip.study import MAIN, Asked, architecture_name, settings, sweeps, task_name
-from mixerscope.experiments.task_flip.tables import SCHEMAS, collect, joined, lacking, load, merge, whole_ids
+from mixerscope.experiments.task_flip.tables import SCHEMAS, collect, joined, lacking, load, merged, whole_ids
 from mixerscope.results import load_runs
 from tests.sweep.test_shipped import SMALL
 
@@ -70,9 +71,9 @@ def test_packs_are_taken_in_again_and_again(studied, tmp_path):
         assert lacking(joined(one, other)) == {}
     ids = sorted(tables["models"]["run_id"])
     assert {stage: sorted(own) for stage, own in lacking(old).items()} == {"align": ids, "recover": ids}
-    merge(tmp_path, old)
+    write_tables(tmp_path, merged(tmp_path, old), {})
     assert whole_ids(tmp_path) == set()
-    merge(tmp_path, tables)
+    write_tables(tmp_path, merged(tmp_path, tables), {})
     assert whole_ids(tmp_path) == {*ids}
     assert whole_ids(tmp_path / "none") == set()
 
@@ -80,7 +81,8 @@ def test_packs_are_taken_in_again_and_again(studied, tmp_path):
 def test_what_was_kept_before_a_column_was_there_is_loaded(studied, tmp_path):
     tables = collect([studied / "runs"])
     assert not tables["lengths"]["guessing_all"].has_nulls()
-    merge(tmp_path, tables)
+    write_tables(tmp_path, merged(tmp_path, tables), {})
+    (tmp_path / ABOUT).unlink()
     path = tmp_path / "lengths.parquet"
     pl.read_parquet(path).drop("guessing_all").write_parquet(path)
     assert load(tmp_path)["lengths"]["guessing_all"].null_count() == len(tables["lengths"])

@@ -11,7 +11,16 @@ from mixerscope.cli import main
 from mixerscope.errors import UserError
 from mixerscope.experiments.paper.collect import NO_PROOF
 from mixerscope.experiments.paper.data import MEMBERS, kept_ids, kinds_of
-from mixerscope.experiments.paper.sweeps import Choice, as_file, figure_names, load_figure, runs_of, sweeps_of, without
+from mixerscope.experiments.paper.sweeps import (
+    Choice,
+    as_file,
+    figure_names,
+    load_figure,
+    runs_of,
+    share_of_each,
+    sweeps_of,
+    without,
+)
 from mixerscope.sweep.source import load_runs
 
 # Models of one seed that each figure shows, counted by hand from the paper: architectures x widths x rates.
@@ -134,6 +143,21 @@ def test_a_file_of_sweeps_is_json_of_sweeps():
         (["fig3", "--seeds", "0"], "at least 1, got 0"),
         (["fig3", "--on", "cluster"], "--on is 'local'"),
         (["fig3", "--slurm", "partition=gpu"], "which is for --on slurm"),
+        (["fig3", "--widths", ""], "--widths takes numbers"),
+        (["fig3", "--only", ""], "--only takes names"),
+        (["fig3", "--on", "mars", "--dry-run"], "--on is 'local'"),
+        (["fig3", "--on", "local:0", "--dry-run"], "a number of processes from 1"),
+        (["fig3", "--on", "slurm:x", "--dry-run"], "a number of jobs from 1"),
+        (["fig3", "--slurm", "partition=gpu", "--dry-run"], "which is for --on slurm"),
+        (["fig3", "--on", "slurm", "--slurm", "array=3", "--dry-run"], "is set by mixerscope"),
+        (["fig3", "--stop-after", "-5", "--dry-run"], "a positive number of seconds"),
+        (["fig3", "--largest", "0", "--dry-run"], "at least 1 model"),
+        (["task-flip", "--on", "mars", "--dry-run"], "--on is 'local'"),
+        (["fig3", "--set", "foo=1"], "no setting named 'foo'; known ones begin with data_seed, model,"),
+        (["fig3", "--set", "stepz=1"], "did you mean 'stages.align.steps' or 'train.steps'?"),
+        (["all", "--only", "mambo", "--dry-run"], "architecture of any figure named 'mambo'; did you mean 'mamba'?"),
+        (["all", "--widths", "48", "--dry-run"], "the figures have the widths 16, 32, 64, 128, 256, not 48"),
+        (["all", "--only", "attention", "--widths", "8", "--dry-run"], "the figures have the widths"),
         (["table-params", "--write-sweep", "x.json"], "trains nothing"),
         (["fig5", "--write-sweep", "/nowhere/x.json"], "cannot write the sweep"),
     ],
@@ -144,7 +168,27 @@ def test_wrong_words_are_answered_in_a_sentence(words, said, capsys, tmp_path, m
     complaint = capsys.readouterr().err
     assert said in complaint
     assert complaint.count("\n") == 1
+    assert len(complaint) < 300
     assert not [*tmp_path.iterdir()]
+
+
+def test_of_all_figures_those_that_have_what_is_named_are_asked_for():
+    figures = [load_figure(name) for name in figure_names() if not load_figure(name).apart]
+
+    def shares(**choice: object) -> dict[str, Choice]:
+        asked = Choice(**choice)  # pyright: ignore[reportArgumentType]
+        return {figure.name: own for figure, own in share_of_each(figures, asked)}
+
+    assert list(shares()) == [figure.name for figure in figures]
+    without_attention = {"fig4a", "fig4b", "fig5", "fig8"}
+    assert set(shares(only=("attention",))) == {figure.name for figure in figures} - without_attention
+    assert set(shares(only=("conv-1",))) == {"fig4a", "fig8", "table-params"}
+    own = shares(only=("attention", "conv-1"))
+    assert (own["fig3"].only, own["fig4a"].only) == (("attention",), ("conv-1",))
+    for name, choice in own.items():
+        assert runs_of(load_figure(name), choice) or name == "table-params"
+    with pytest.raises(UserError, match="no figure has runs with all of this: emergence, width 128"):
+        share_of_each([load_figure("beyond"), load_figure("table-params")], Choice(only=("emergence",), widths=(128,)))
 
 
 def test_nothing_left_is_an_error():

@@ -73,4 +73,4 @@ def test_how_mechanisms_come_about_is_kept_and_drawn(tmp_path, capsys):
     assert set(results.emergence["role"].unique()) >= {"key", "value", "query"}
     assert (tmp_path / "kept" / "beyond" / "figure.svg").stat().st_size > 1000
     assert main(["reproduce", "fig5", "--results", str(tmp_path / "kept"), "--collect", str(tmp_path / "runs")]) == 2
-    assert "keeps a toy; give another folder with --results" in capsys.readouterr().err
+    assert "keeps a toy, not runs as usual; give another folder with --results" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from mixerscope.cli.console import results
+from mixerscope.errors import UserError
 
 
 def figure(name: str, folder: Path, /, *, preset: str | None = None) -> int:
@@ -24,6 +25,9 @@ def figure(name: str, folder: Path, /, *, preset: str | None = None) -> int:
 
     if name == NAME or (name == "all" and (folder / NAME).is_dir()):
         from mixerscope.experiments.task_flip.render import write_study
+
+        if name == NAME and preset is not None:
+            raise UserError(f"{NAME} is read in one way; leave --preset out")
 
         results().print(f"{NAME} is in {write_study(folder)}", markup=False, soft_wrap=True)
         if name == NAME:

@@ -1,11 +1,11 @@
 """`mixerscope reproduce`: the experiments of the paper, each by the name of its figure."""
 
-import sys
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -25,7 +25,7 @@ def reproduce(
     name: str,
     /,
     *,
-    preset: str = "clean",
+    preset: str | None = None,
     toy: Annotated[bool, Parameter(negative=())] = False,
     widths: str | None = None,
     seeds: int | None = None,
@@ -53,16 +53,16 @@ def reproduce(
         fig1, fig3, fig4a and so on, table-params, or `all`; `claims` says what became of the paper's sentences, `page`
         writes one page over all that is kept; `task-flip` is the study of tracked states.
     preset
-        `clean`: rate chosen and results measured on different documents, proven verdicts, three seeds. `paper`: as
-        published.
+        `clean`, which is usual: rate chosen and results measured on different documents, proven verdicts, three seeds.
+        `paper`: as published. `claims` reads what is kept as it was asked for, or as the other would.
     toy
         Tiny models and few steps: the whole of it in minutes on a CPU, to see that it works.
     widths
-        Some of the figure's, such as 32,64.
+        Some of the figure's, such as 32,64; of `all` those figures that have them.
     seeds
         How many, from 0 on.
     only
-        Parts of the figure or architectures, such as conv-1,conv-2 or mamba.
+        Parts of the figure or architectures, such as conv-1,conv-2 or mamba; of `all` those figures that have them.
     set_
         path=value, such as train.precision=float32; goes over every run; may be given several times.
     out
@@ -94,39 +94,92 @@ def reproduce(
         Models in one cohort at most; 35 unless you say otherwise.
     """
     from mixerscope.experiments.paper.data import kept_ids
-    from mixerscope.experiments.paper.sweeps import figure_names, load_figure, sweeps_of, without
-    from mixerscope.sweep.call import Call
+    from mixerscope.experiments.paper.records import refuse_others
+    from mixerscope.experiments.paper.render import refuse_to_keep
+    from mixerscope.experiments.paper.sweeps import (
+        USUAL_PRESET,
+        Choice,
+        figure_names,
+        load_figure,
+        share_of_each,
+        sweeps_of,
+        without,
+    )
+    from mixerscope.sweep.call import Call, check_call
+    from mixerscope.sweep.plan import Imagined
+    from mixerscope.sweep.table import typed_command
 
     known = [*figure_names(), ALL, CLAIMS, PAGE, STATES]
     if name not in known:
         raise UnknownName("figure", name, known)
+    chosen = {"--preset": preset, "--widths": widths, "--seeds": seeds, "--only": only, "--set": set_}
+    tasks = {"--collect": collect, "--missing": missing, "--unproven": unproven, "--dry-run": dry_run}
+    machine = {"device": device, "compile": compile_, "stop_after": stop_after, "largest": largest}
+    others = {"--device": device != "cpu", "--on": on != "local", "--slurm": slurm, "--out": out}
+    others |= {"--compile": compile_, "--stop-after": stop_after, "--largest": largest, "--write-sweep": write_sweep}
+    _refuse_idle(name, chosen | tasks | others, bool(collect), write_sweep is not None)
     kept = results_ or Path("reproduction-toy" if toy else "reproduction")
     if name in (CLAIMS, PAGE):
-        return _say_claims(kept) if name == CLAIMS else _write_page(kept)
-    machine = {"device": device, "compile": compile_, "stop_after": stop_after, "largest": largest}
+        return _say_claims(kept, preset) if name == CLAIMS else _write_page(kept)
     call = Call(dry_run=dry_run, on=on, slurm=slurm, **machine)
+    check_call(call, Imagined(device, compile=compile_))
+    taking_in = not dry_run and write_sweep is None
     if name == STATES:
         if unproven:
             raise UserError(f"{STATES} has no proofs of routes; leave --unproven out")
         from mixerscope.cli.reproduce_states import reproduce_states
 
-        if preset != "clean":
-            raise UserError(f"{STATES} has one preset, which is clean; leave --preset out, got {preset!r}")
+        if preset not in (None, USUAL_PRESET):
+            raise UserError(f"{STATES} has one preset, which is {USUAL_PRESET}; leave --preset out, got {preset!r}")
         asked, own = _asked(toy, widths, seeds, only, set_), out or Path("runs") / (f"{STATES}-toy" if toy else STATES)
-        return reproduce_states(asked, replace(call, out=own), kept, collect, missing, write_sweep, _command())
-    choice = _choice(preset, toy, widths, seeds, only, set_)
+        if taking_in:
+            _refuse_unusable(kept, own)
+            refuse_others(kept, Choice(toy=toy, settings=asked.settings), [STATES])
+        return reproduce_states(asked, replace(call, out=own), kept, collect, missing, write_sweep, typed_command())
+    choice = _choice(preset or USUAL_PRESET, toy, widths, seeds, only, set_)
     figures = [load_figure(each) for each in ([name] if name != ALL else figure_names())]
     figures = [figure for figure in figures if name != ALL or not figure.apart]
     folder = out or _usual_folder(figures, toy)
     there = kept_ids(kept, proven=unproven) if missing or unproven else set()
     if dry_run:
         return _say_cost(figures, choice, there, replace(call, out=folder))
-    sweeps = without([sweep for figure in figures for sweep in sweeps_of(figure, choice)], there)
+    shares = share_of_each(figures, choice)
+    sweeps = without([sweep for figure, own in shares for sweep in sweeps_of(figure, own)], there)
     if write_sweep is not None:
         return write_sweeps(sweeps, write_sweep)
+    _refuse_unusable(kept, folder)
+    refuse_to_keep(kept, choice)
     title = figures[0].name if len(figures) == 1 else ALL
     code = FINE if collect or not sweeps else run_sweeps(title, sweeps, replace(call, out=folder))
-    return max(code, _keep(figures, choice, collect or [folder], kept))
+    return max(code, _keep([figure for figure, _ in shares], choice, collect or [folder], kept, typed_command()))
+
+
+READS = {CLAIMS: ("--preset",), PAGE: (), "table-params": ("--dry-run",)}
+"""What those that train nothing read, beside --toy and --results."""
+COLLECTS = ("--collect", "--preset", "--set")
+WRITES = ("--write-sweep", "--preset", "--widths", "--seeds", "--only", "--set", "--missing", "--unproven")
+
+
+def _refuse_idle(name: str, options: Mapping[str, Any], collects: bool, writes: bool) -> None:
+    """Refuses options of which nothing would come, so that nobody takes them to have been heeded."""
+    given = [option for option, value in options.items() if value is not None and value is not False]
+    rules: list[tuple[bool, str, Collection[str]]] = [
+        (name in READS, name, READS.get(name, ())),
+        (collects, "--collect takes in every run of the figure that it finds, and", COLLECTS),
+        (writes, "--write-sweep", WRITES),
+    ]
+    for there, what, read in rules:
+        idle = [option for option in given if option not in read]
+        if there and idle:
+            raise UserError(f"{what} trains nothing; leave {' and '.join(idle)} out")
+
+
+def _refuse_unusable(kept: Path, runs: Path) -> None:
+    """Refuses folders that nothing could be written into, before anything is trained."""
+    for option, folder in (("--results", kept), ("--out", runs)):
+        there = next(part for part in (folder.absolute(), *folder.absolute().parents) if part.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            raise UserError(f"cannot write to {folder}; give {option} a folder that can be written to")
 
 
 def _choice(
@@ -136,7 +189,7 @@ def _choice(
     from mixerscope.spec.reading import typed_settings
 
     listed = [word.strip() for word in (widths or "").split(",") if word.strip()]
-    if not all(word.isdecimal() for word in listed):
+    if not all(word.isdecimal() for word in listed) or (widths is not None and not listed):
         raise UserError(f"--widths takes numbers with commas between them, such as 32,64, got {widths!r}")
     parts = _parts(only)
     return Choice(preset, toy, tuple(map(int, listed)), seeds, parts, typed_settings(words))
@@ -209,16 +262,17 @@ def _say_cost(figures: "list[Figure]", choice: "Choice", kept: set[str], call: "
     return FINE
 
 
-def _keep(figures: "list[Figure]", choice: "Choice", sources: list[Path], kept: Path) -> int:
+def _keep(figures: "list[Figure]", choice: "Choice", sources: list[Path], kept: Path, command: str) -> int:
     """Takes runs into the tables that are kept and draws the figures from there."""
     from mixerscope.cli.console import remarks
     from mixerscope.experiments.paper.render import load_results, missing, take_in, write_figure
 
     if any(figure.parts for figure in figures):
-        count = take_in(kept, figures, sources, choice, _command())
+        count = take_in(kept, figures, sources, choice, command)
         remarks().print(f"{count} runs are kept below {kept}", markup=False, soft_wrap=True)
+    results_kept = load_results(kept) if any(figure.parts for figure in figures) else None
     for figure in figures:
-        found = load_results(kept) if figure.parts else None
+        found = results_kept if figure.parts else None
         left = missing(figure, found) if found is not None else ""
         if left == "everything":
             remarks().print(f"{figure.name}: nothing was run of it", markup=False, soft_wrap=True)
@@ -230,20 +284,20 @@ def _keep(figures: "list[Figure]", choice: "Choice", sources: list[Path], kept: 
     return FINE
 
 
-def _command() -> str:
-    """What was typed, with the names of files alone: where they lay is nobody's business."""
-    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
-    return " ".join(["mixerscope", *words])
-
-
-def _say_claims(kept: Path) -> int:
+def _say_claims(kept: Path, preset: str | None) -> int:
+    from mixerscope.cli.console import remarks
     from mixerscope.experiments.paper.claims import tested_claims
     from mixerscope.experiments.paper.render import load_results
 
-    table = plain_table("claim", "outcome", "effect", "seeds", "section")
-    for found in tested_claims(load_results(kept)):
-        table.add_row(found.claim.sentence, found.outcome, found.effect, str(found.seeds), found.claim.section)
+    found = load_results(kept, preset)
+    table = plain_table("claim", "outcome", "effect", "models that pass", "seeds", "section", "command")
+    for one in tested_claims(found):
+        passed = f"{one.passed} of {one.models}"
+        share = "" if one.interval is None else f"{passed} [{one.interval[0]:.2f}, {one.interval[1]:.2f}]"
+        claim = one.claim
+        table.add_row(claim.sentence, one.outcome, one.effect, share, str(one.seeds), claim.section, claim.command)
     results().print(table)
+    remarks().print(f"learning rates are chosen as preset {found.choice.preset} does", markup=False, soft_wrap=True)
     return FINE
 
 

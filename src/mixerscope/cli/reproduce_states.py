@@ -26,11 +26,13 @@ def reproduce_states(
     from mixerscope.experiments.paper.sweeps import without
     from mixerscope.experiments.task_flip.render import take_in, write_study
     from mixerscope.experiments.task_flip.study import NAME, sweeps
-    from mixerscope.experiments.task_flip.tables import whole_ids
+    from mixerscope.experiments.task_flip.tables import stored, whole_ids
 
     runs = without(sweeps(asked), whole_ids(kept / NAME) if missing else set())
     if write_sweep is not None:
         return write_sweeps(runs, write_sweep)
+    if not call.dry_run:
+        stored(kept / NAME)  # what is damaged is refused before anything is trained
     code = FINE if collect or not runs else run_sweeps(NAME, runs, call)
     if call.dry_run:
         return code

@@ -15,6 +15,7 @@ from mixerscope.signals import heeded
 from mixerscope.sweep.expand import MOST_RUNS
 
 if TYPE_CHECKING:
+    from mixerscope.machine import Machine
     from mixerscope.results import Runs
     from mixerscope.sweep.listening import Listener
     from mixerscope.sweep.plan import Plan
@@ -127,6 +128,15 @@ class Call:
     )
 
 
+def check_call(call: Call, machine: "Machine") -> None:
+    """Refuses options that could mean nothing anywhere, also where nothing is to be done."""
+    from mixerscope.sweep.executors import check_place
+
+    if call.stop_after is not None and not call.stop_after > 0:
+        raise UserError(f"--stop-after {call.stop_after:g} should be a positive number of seconds")
+    check_place(call.on, machine, call.slurm or (), call.python)
+
+
 def carry_out(
     source: str, call: Call, following: "Callable[[Plan], AbstractContextManager[Listener]] | None" = None
 ) -> int:
@@ -153,8 +163,7 @@ def carry_out(
     machine = (Imagined if imagined else Machine)(
         call.device, call.threads, call.kernels, call.compile, checkpoint_seconds=call.checkpoint_every
     )
-    if call.stop_after is not None and not call.stop_after > 0:
-        raise UserError(f"--stop-after {call.stop_after:g} should be a positive number of seconds")
+    check_call(call, machine)
     _check_pack(call.pack, call.pack_mib)
     use_all(call.use)
     shard, skip = _shard(call.shard), _finished_elsewhere(call.skip)

@@ -1,5 +1,7 @@
 """The table of seconds: what each cohort and each job took, kept beside the runs and printed at the end."""
 
+import shlex
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -97,6 +99,7 @@ class SweepTable:
         kind = "cohort" if isinstance(row, CohortRow) else "job"
         make_folder(self.root)
         named = {"at": time.time(), **({"call": call} if call else {})}
+        named |= {"command": typed_command()} if kind == "job" else {}
         with locked(self.root, [NAME], True, refuse_signals):
             append_jsonl(self.root / NAME, {"kind": kind, **asdict(row), **asdict(self.conditions), **named})
 
@@ -109,6 +112,14 @@ class SweepTable:
             and row["ending"] == "failed"
             for row in read_rows(self.root)
         )
+
+
+def typed_command() -> str:
+    """How this process was called; of files that were given from the root of the disk the name alone, since where they
+    lay is nobody's business."""
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.orig_argv]
+    script = len(words) > 1 and Path(words[1]).name == "mixerscope"
+    return shlex.join(["mixerscope", *words[2:]] if script else words)
 
 
 def timed_rows(rows: Sequence[dict[str, Any]], conditions: Conditions) -> list[Timed]:

@@ -21,11 +21,12 @@ from mixerscope.artifacts import Emergence, Provenance, Scores, Verdict
 from mixerscope.artifacts.effects import JOINT, SHARE, SWAP, EffectTable
 from mixerscope.artifacts.estimate import Estimate
 from mixerscope.artifacts.proof import Proof
-from mixerscope.errors import UserError
+from mixerscope.errors import CorruptFile, UserError
 from mixerscope.experiments.paper.schemas import CELLS, EMERGENCE, RUNS, TESTS
 from mixerscope.packs import unpack
 from mixerscope.results import RunResult, StageResult, load_runs
 from mixerscope.spec import RunSpec, digest
+from mixerscope.store import read_jsonl
 
 SLOT = "key"
 """The figures corrupt the key."""
@@ -67,6 +68,8 @@ class Tables:
     cells: pl.DataFrame
     tests: pl.DataFrame
     emergence: pl.DataFrame
+    trained_by: Mapping[str, str]
+    """Run to the command that trained it, where the table of seconds has it."""
 
 
 def collect(sources: Sequence[Path], kinds: Iterable[str] | None = None) -> Tables:
@@ -77,8 +80,9 @@ def collect(sources: Sequence[Path], kinds: Iterable[str] | None = None) -> Tabl
     cells: dict[str, list[pl.DataFrame]] = {}
     tests: dict[str, list[dict[str, Any]]] = {}
     emergence: dict[str, list[dict[str, Any]]] = {}
+    trained_by: dict[str, str] = {}
     for source in sources:
-        seconds = _seconds(source)
+        seconds, commands = _beside(source)
         for result in runs_in(source):
             if wanted is not None and kind_of(result.record.identity) not in wanted:
                 continue
@@ -90,6 +94,7 @@ def collect(sources: Sequence[Path], kinds: Iterable[str] | None = None) -> Tabl
             cells[result.run_id] = list(_cell_frames(result))
             tests[result.run_id] = [_test_row(result.run_id, test) for test in (verdict.tests if verdict else ())]
             emergence[result.run_id] = list(_emergence_rows(result))
+            trained_by |= {result.run_id: commands[result.run_id]} if result.run_id in commands else {}
     if not runs:
         raise UserError(f"none of the runs in {', '.join(map(str, sources)) or 'no place'} is of these figures")
     return Tables(
@@ -97,6 +102,7 @@ def collect(sources: Sequence[Path], kinds: Iterable[str] | None = None) -> Tabl
         _joined([*chain.from_iterable(cells.values())]),
         pl.DataFrame([*chain.from_iterable(tests.values())], schema=TESTS),
         pl.DataFrame([*chain.from_iterable(emergence.values())], schema=EMERGENCE),
+        trained_by,
     )
 
 
@@ -112,34 +118,53 @@ def runs_in(source: Path) -> Iterator[RunResult]:
         yield from load_runs(Path(place) / "runs")
 
 
-def _seconds(source: Path) -> dict[str, float]:
-    """Seconds of each run, where a table of them lies beside: a job's, shared out over its cohorts by how long each
-    took, since several are in flight at once, and a cohort's evenly over its runs."""
+def _beside(source: Path) -> tuple[dict[str, float], dict[str, str]]:
+    """Seconds of each run and the command that trained it, where a table of them lies beside."""
     beside = source if source.is_dir() else source.parent
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
+    commands: dict[str, str] = {}
     for name in SECONDS:
         if (beside / name).is_file():
-            rows = [json.loads(line) for line in (beside / name).read_text(encoding="utf-8").splitlines()]
-            found |= seconds_of_runs(rows)
+            try:
+                rows = read_jsonl(beside / name)
+                seconds |= seconds_of_runs(rows)
+                commands |= commands_of_runs(rows)
+            except (CorruptFile, LookupError, TypeError, AttributeError, ZeroDivisionError) as error:
+                raise UserError(f"{beside / name} is no table of seconds; get it again, or move it away") from error
+    return seconds, commands
+
+
+def commands_of_runs(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Run id to the command of the job that trained it, from the rows of a sweep's table; older ones do not have it."""
+    found: dict[str, str] = {}
+    for own, row in _jobs(rows):
+        if "command" in row:
+            found |= {run: row["command"] for cohort in own if cohort["ending"] == "finished" for run in cohort["runs"]}
     return found
 
 
 def seconds_of_runs(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Run id to seconds, from the rows of a sweep's table: cohorts, and after them the job they were part of. A call
-    that was killed leaves cohorts of a job that never ended; how long these took beside each other nobody knows."""
+    """Run id to seconds: a job's, shared out over its cohorts by how long each took, since several are in flight at
+    once, and a cohort's evenly over its runs."""
     found: dict[str, float] = {}
-    begun: dict[int, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        if row["kind"] == "cohort":
-            begun.setdefault(row["job"], []).append(row)
-            continue
-        own = begun.pop(row["job"], [])[-row["cohorts"] :]
+    for own, row in _jobs(rows):
         total = sum(cohort["wall_s"] for cohort in own)
         for cohort in own:
             if cohort["ending"] == "finished":
                 share = row["wall_s"] * cohort["wall_s"] / total
                 found |= dict.fromkeys(cohort["runs"], share / cohort["members"])
     return found
+
+
+def _jobs(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[list[Mapping[str, Any]], Mapping[str, Any]]]:
+    """The cohorts of each job, and the job, which comes after them. A call that was killed leaves cohorts of a job that
+    never ended; how long these took beside each other nobody knows."""
+    begun: dict[int, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["kind"] == "cohort":
+            begun.setdefault(row["job"], []).append(row)
+        else:
+            yield begun.pop(row["job"], [])[-row["cohorts"] :], row
 
 
 def _verdict(result: RunResult) -> Verdict | None:

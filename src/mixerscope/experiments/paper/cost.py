@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mixerscope.experiments.paper.sweeps import Choice, Figure, sweeps_of, without
+from mixerscope.experiments.paper.sweeps import Choice, Figure, share_of_each, sweeps_of, without
 from mixerscope.machine import Machine
 from mixerscope.spec import RunSpec
 from mixerscope.sweep.expand import expand
@@ -38,8 +38,8 @@ def costs(
     cohorts that are wholly `kept` are left out."""
     rows: list[Cost] = []
     seen: set[str] = set()
-    for figure in figures:
-        runs = expand(without(sweeps_of(figure, choice), kept))
+    for figure, own in share_of_each(figures, choice):
+        runs = expand(without(sweeps_of(figure, own), kept))
         new = [run for run in runs if run.run_id not in seen]
         seen |= {run.run_id for run in new}
         rows.append(_cost(figure.name, runs, new, root, machine, largest))

@@ -12,13 +12,13 @@ import polars as pl
 
 from mixerscope.errors import UserError
 from mixerscope.experiments.paper.collect import NO_PROOF, kind_of_spec
-from mixerscope.experiments.paper.schemas import CELLS, EMERGENCE, RUNS, TESTS
+from mixerscope.experiments.paper.records import kept_folders, read_table, read_tables
+from mixerscope.experiments.paper.schemas import EMERGENCE, FILES, RUNS, WATCHED
 from mixerscope.experiments.paper.sweeps import (
     RATE,
     WIDTH,
     Choice,
     Figure,
-    figure_names,
     load_figure,
     settings,
     sweeps_of,
@@ -27,10 +27,6 @@ from mixerscope.spec import canonical_json
 from mixerscope.sweep.expand import Sweep
 
 Row = dict[str, Any]
-FILES = {"runs": RUNS, "cells": CELLS, "tests": TESTS}
-"""Tables of every figure that has runs."""
-WATCHED = "emergence"
-"""One more, of those whose training was watched."""
 MEMBERS = (WIDTH, RATE, "seed")
 """What one kind of training is varied in."""
 NEXT_INPUT = "blocks.1.resid_pre"
@@ -53,19 +49,19 @@ class Results:
 
     @staticmethod
     def load(root: Path, choice: Choice | None = None) -> "Results":
-        found: dict[str, list[pl.DataFrame]] = {name: [] for name in FILES}
+        """What lies below a folder; a run that two figures hold is taken from the first."""
+        found: dict[str, list[pl.DataFrame]] = {name: [] for name in (*FILES, WATCHED)}
         seen: set[str] = set()
-        for folder in _folders(root):
-            new = {*pl.read_parquet(folder / "runs.parquet")["run_id"].to_list()} - seen
+        for folder in kept_folders(root):
+            tables = read_tables(folder)
+            new = {*tables["runs"]["run_id"].to_list()} - seen
             seen |= new
             for name, frames in found.items():
-                frames.append(pl.read_parquet(folder / f"{name}.parquet").filter(pl.col("run_id").is_in(list(new))))
+                frames.append(tables[name].filter(pl.col("run_id").is_in(list(new))))
         if not seen:
             raise UserError(f"there are no results below {root}; `mixerscope reproduce` puts them there")
-        watched = [pl.read_parquet(path) for path in sorted(root.glob(f"*/{WATCHED}.parquet"))]
-        emergence = pl.concat(watched) if watched else pl.DataFrame(schema=EMERGENCE)
         whole = {name: pl.concat(frames) for name, frames in found.items()}
-        return Results(**whole, choice=choice or Choice(), emergence=emergence)
+        return Results(**whole, choice=choice or Choice())
 
     def part(self, figure: str, part: str) -> pl.DataFrame:
         """The runs of a part, each with a column for every setting that the part fixes or varies."""
@@ -99,18 +95,14 @@ class Results:
         return runs.join(at.rename(names), on="run_id", how="left")
 
 
-def _folders(root: Path) -> list[Path]:
-    """Those that hold runs, in the order of figures: a run that two of them hold is taken from the first."""
-    return [root / name for name in figure_names() if (root / name / "runs.parquet").is_file()]
-
-
 def kept_ids(root: Path, proven: bool = False) -> set[str]:
     """Every run that is kept below a folder, of figures and of studies; `proven` leaves out those that have no name for
     want of a proof."""
-    figures = (pl.read_parquet(table, columns=["run_id", "mechanism"]) for table in root.glob("*/runs.parquet"))
+    told = {name: RUNS[name] for name in ("run_id", "mechanism")}
+    figures = (read_table(table, told) for table in root.glob("*/runs.parquet"))
     if proven:
         figures = (runs.filter(pl.col("mechanism").ne_missing(NO_PROOF)) for runs in figures)
-    studies = (pl.read_parquet(table, columns=["run_id"]) for table in root.glob("*/models.parquet"))
+    studies = (read_table(table, {"run_id": pl.String}) for table in root.glob("*/models.parquet"))
     return {run_id for runs in (*figures, *studies) for run_id in runs["run_id"]}
 
 

@@ -1,10 +1,8 @@
 """What is written of a figure: its tables of runs, the drawing, ours beside published, and how it was made."""
 
-import hashlib
 import html
 import importlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,16 +12,20 @@ import polars as pl
 
 from mixerscope.errors import UserError
 from mixerscope.experiments.paper.collect import Tables, collect
-from mixerscope.experiments.paper.data import (
-    FILES,
-    WATCHED,
-    Results,
-    kinds_of,
-    members_of,
-    published_cells,
-    published_documents,
-)
+from mixerscope.experiments.paper.data import Results, kinds_of, members_of, published_cells, published_documents
 from mixerscope.experiments.paper.drawing import configured
+from mixerscope.experiments.paper.records import (
+    ABOUT,
+    asked_below,
+    kept_folders,
+    note_packs,
+    read_about,
+    read_tables,
+    refuse_others,
+    sha256,
+    write_tables,
+)
+from mixerscope.experiments.paper.schemas import WATCHED
 from mixerscope.experiments.paper.sweeps import (
     Choice,
     Figure,
@@ -34,14 +36,10 @@ from mixerscope.experiments.paper.sweeps import (
 )
 from mixerscope.experiments.paper.tables import Beside, CellKey, beside, cells_of, markdown
 from mixerscope.report.charts import save_chart
-from mixerscope.spec import read_data_file
 from mixerscope.stages.judge import Judge
 from mixerscope.store import make_folder, write_bytes
 
-ABOUT = "about.json"
 ENDINGS = ("svg", "png", "html")
-COMPRESSION = {"compression": "zstd", "compression_level": 19}
-HASHED = 1 << 20
 
 
 def figure_module(name: str) -> ModuleType:
@@ -54,52 +52,35 @@ def take_in(root: Path, figures: Sequence[Figure], sources: Sequence[Path], choi
     """Puts the runs of packs and run folders into the tables below `root`, each into the folder of the first figure it
     belongs to. Runs that are there already are replaced, but none with a proof by one without. Gives how many there
     were."""
-    _refuse_others(root, choice)
+    kept = _kept_tables(root, choice)
     owners = {kind: figure.name for figure in reversed(figures) for kind in kinds_of(figure.name, choice)}
-    tables = collect(sources, owners)
     shares = {name: [kind for kind, owner in owners.items() if owner == name] for name in set(owners.values())}
+    tables = collect(sources, owners)
     count = 0
     for name, kinds in shares.items():
         own = tables.runs.filter(pl.col("kind").is_in(kinds))
         if own.is_empty():
             continue
         count += len(own)
-        _merge(root / name, own, tables)
-        _write_about(root / name, sources, choice, command)
+        merged = _merged(own, tables, kept.get(name))
+        trained = {tables.trained_by[run_id] for run_id in own["run_id"] if run_id in tables.trained_by}
+        write_tables(root / name, merged, _said(root / name, merged["runs"], sources, choice, command, trained))
     return count
 
 
-def _refuse_others(root: Path, choice: Choice) -> None:
-    """One folder holds what was asked for in one way, or figures would find the runs of another."""
-    for path in sorted(root.glob(f"*/{ABOUT}")):
-        about = read_about(path.parent)
-        if (about["toy"], about["settings"]) != (choice.toy, dict(choice.settings)):
-            asked = (
-                "a toy" if about["toy"] else f"runs with {about['settings']}" if about["settings"] else "runs as usual"
-            )
-            raise UserError(f"{root} keeps {asked}; give another folder with --results")
-
-
-def _merge(folder: Path, runs: pl.DataFrame, tables: Tables) -> None:
-    make_folder(folder)
-    if (folder / "runs.parquet").is_file():
-        runs = _beside_those_kept(runs, pl.read_parquet(folder / "runs.parquet"))
-    ids = runs["run_id"].to_list()
-    new = {
-        "runs": runs,
-        "cells": tables.cells.filter(pl.col("run_id").is_in(ids)),
-        "tests": tables.tests.filter(pl.col("run_id").is_in(ids)),
-        WATCHED: tables.emergence.filter(pl.col("run_id").is_in(ids)),
-    }
+def _merged(runs: pl.DataFrame, tables: Tables, kept: Mapping[str, pl.DataFrame] | None) -> dict[str, pl.DataFrame]:
+    """These runs of the tables, beside what is kept."""
+    if kept is not None:
+        runs = _beside_those_kept(runs, kept["runs"])
+    ids = runs["run_id"].implode()
+    new = {"runs": runs, "cells": tables.cells, "tests": tables.tests, WATCHED: tables.emergence}
+    new = {name: frame.filter(pl.col("run_id").is_in(ids)) for name, frame in new.items()}
+    if kept is not None:
+        new = {name: pl.concat([kept[name].filter(~pl.col("run_id").is_in(ids)), own]) for name, own in new.items()}
     if new[WATCHED].is_empty():
         del new[WATCHED]
-    for name, frame in new.items():
-        path = folder / f"{name}.parquet"
-        if path.is_file():
-            frame = pl.concat([pl.read_parquet(path).filter(~pl.col("run_id").is_in(ids)), frame])
-        frame.sort(
-            [column for column in ("run_id", "step", "documents", "site", "role", "test") if column in frame.columns]
-        ).write_parquet(path, **COMPRESSION)
+    order = ("run_id", "step", "documents", "site", "role", "test")
+    return {name: frame.sort([one for one in order if one in frame.columns]) for name, frame in new.items()}
 
 
 def _beside_those_kept(runs: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
@@ -112,14 +93,21 @@ def _beside_those_kept(runs: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
     return told.with_columns(pl.coalesce("seconds", "known").alias("seconds")).select(runs.columns)
 
 
-def _write_about(folder: Path, sources: Sequence[Path], choice: Choice, command: str) -> None:
+def _said(
+    folder: Path,
+    runs: pl.DataFrame,
+    sources: Sequence[Path],
+    choice: Choice,
+    command: str,
+    trained_by: Collection[str],
+) -> dict[str, Any]:
     before = read_about(folder)
-    runs = pl.read_parquet(folder / "runs.parquet")
-    said = {
+    return {
         "preset": choice.preset,
         "toy": choice.toy,
         "settings": dict(choice.settings),
         "commands": list(dict.fromkeys([*before.get("commands", ()), command])),
+        "trained_by": sorted({*before.get("trained_by", ()), *trained_by}),
         "sources": {**before.get("sources", {}), **{path.name: sha256(path) for path in sources if path.is_file()}},
         "runs": len(runs),
         "with_proof": int(runs["proof"].sum()),
@@ -130,31 +118,24 @@ def _write_about(folder: Path, sources: Sequence[Path], choice: Choice, command:
         "devices": sorted(runs["device"].unique().to_list()),
         "made_by": sorted(runs["made_by"].unique().to_list()),
         "judged_by_revisions": sorted({*before.get("judged_by_revisions", ()), Judge.revision}),
-        "files": {f"{name}.parquet": sha256(folder / f"{name}.parquet") for name in FILES},
     }
-    write_bytes(folder / ABOUT, (json.dumps(said, indent=1) + "\n").encode())
-
-
-def read_about(folder: Path) -> dict[str, Any]:
-    path = folder / ABOUT
-    return read_data_file(path, "record") if path.is_file() else {}
-
-
-def sha256(path: Path) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(HASHED):
-            found.update(part)
-    return found.hexdigest()
 
 
 def load_results(root: Path, preset: str | None = None) -> Results:
     """What is kept below a folder, read as what it was asked for, or with another preset's way of choosing rates."""
-    found = [about for path in sorted(root.glob(f"*/{ABOUT}")) if (about := read_about(path.parent))]
-    if not found:
-        raise UserError(f"there are no results below {root}; `mixerscope reproduce` puts them there")
-    first = found[0]
-    return Results.load(root, Choice(preset or first["preset"], first["toy"], settings=first["settings"]))
+    return Results.load(root, asked_below(root, preset))
+
+
+def refuse_to_keep(root: Path, choice: Choice) -> None:
+    """Refuses, before anything is trained, what could not be put beside what is kept, or drawn from there."""
+    _kept_tables(root, choice)
+
+
+def _kept_tables(root: Path, choice: Choice) -> dict[str, dict[str, pl.DataFrame]]:
+    """Of each figure below a folder, which have to be what was asked for now."""
+    found = {folder.name: read_tables(folder) for folder in kept_folders(root)}
+    refuse_others(root, choice)
+    return found
 
 
 def compared(name: str, results: Results | None) -> list[Beside]:
@@ -198,6 +179,7 @@ def write_figure(name: str, root: Path, results: Results | None = None) -> Path:
     folder = root / name
     _refuse_nothing(figure, root, results)
     make_folder(folder)
+    note_packs(folder)
     spec = draw(name, results)
     for ending in ("svg", "png"):
         save_chart(spec, folder / f"figure.{ending}")

@@ -51,3 +51,7 @@ EMERGENCE: dict[str, Any] = {
     **dict.fromkeys(("accuracy", "gap"), pl.Float32),
     **_ends("share"),
 }
+FILES = {"runs": RUNS, "cells": CELLS, "tests": TESTS}
+"""Tables of every figure that has runs."""
+WATCHED, WATCHED_COLUMNS = "emergence", EMERGENCE
+"""One more, of those whose training was watched."""

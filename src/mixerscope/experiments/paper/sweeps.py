@@ -6,7 +6,7 @@ Runs are what their settings say, so figures that ask for the same runs share th
 import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,43 @@ def sweeps_of(figure: Figure, choice: Choice | None = None) -> list[Sweep]:
     return [_sweep(figure, part, choice) for part in parts]
 
 
+def share_of_each(figures: Sequence[Figure], choice: Choice) -> list[tuple[Figure, Choice]]:
+    """What each of several figures has of a choice. Those that have nothing of it are left out, but for what trains
+    nothing anyway; a `UserError` where none has a part, an architecture or a width that was named, or anything."""
+    if len(figures) == 1:
+        return [(figures[0], choice)]
+    for word in choice.only:
+        if not any(word in names_of(figure) for figure in figures):
+            known = {name for figure in figures for name in names_of(figure)}
+            raise UnknownName("part or architecture of any figure", word, known)
+    every = sorted({width for figure in figures for width in _widths(figure, choice)})
+    for width in choice.widths:
+        if width not in every:
+            raise UserError(f"the figures have the widths {', '.join(map(str, every))}, not {width}")
+    found: list[tuple[Figure, Choice]] = []
+    for figure in figures:
+        only = tuple(word for word in choice.only if word in names_of(figure))
+        widths = tuple(width for width in choice.widths if width in _widths(figure, choice))
+        own = replace(choice, only=only, widths=widths)
+        named = bool(only or not choice.only) and bool(widths or not choice.widths)
+        if not figure.parts or (named and any(_narrowed(part, own) for part in figure.parts)):
+            found.append((figure, own))
+    if not any(figure.parts for figure, _ in found):
+        raise UserError(f"no figure has runs with all of this: {_asked(choice)}")
+    return found
+
+
+def names_of(figure: Figure) -> set[str]:
+    """What `--only` may name of a figure: parts and architectures."""
+    return {part.name for part in figure.parts} | {name for part in figure.parts for name in part.vary[ARCHITECTURE]}
+
+
+def _widths(figure: Figure, choice: Choice) -> set[int]:
+    if choice.toy and figure.parts:
+        return {*settings()["toy"]["widths"]}
+    return {width for part in figure.parts for width in part.vary[WIDTH]}
+
+
 def runs_of(figure: Figure, choice: Choice | None = None) -> list[RunSpec]:
     """The runs of a figure, each once."""
     return expand(sweeps_of(figure, choice))
@@ -157,12 +194,11 @@ def _narrowed(part: Part, choice: Choice) -> Part | None:
 
 
 def _refuse_unknown(figure: Figure, choice: Choice) -> None:
-    known = {part.name for part in figure.parts} | {name for part in figure.parts for name in part.vary[ARCHITECTURE]}
+    known = names_of(figure)
     for word in choice.only:
         if word not in known:
             raise UnknownName(f"part or architecture of {figure.name}", word, known)
-    there = {width for part in figure.parts for width in part.vary[WIDTH]}
-    widths = sorted({*settings()["toy"]["widths"]} if choice.toy else there)
+    widths = sorted(_widths(figure, choice))
     for width in choice.widths:
         if width not in widths and figure.parts:
             raise UserError(f"{figure.name} has the widths {', '.join(map(str, widths))}, not {width}")

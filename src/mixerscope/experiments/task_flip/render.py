@@ -1,6 +1,5 @@
 """What is written of the study: tables of runs, the figure, claims and predictions as data and in words."""
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from mixerscope.analysis.prediction import Area
+from mixerscope.experiments.paper.records import ASKED, note_packs, read_about, sha256, write_tables
 from mixerscope.experiments.task_flip.claims import Claim, Found, decided
 from mixerscope.experiments.task_flip.drawing import figure
 from mixerscope.experiments.task_flip.evidence import LAYERS
@@ -18,9 +18,8 @@ from mixerscope.experiments.task_flip.models import FOUR, GATE, Model, best_of_s
 from mixerscope.experiments.task_flip.predictions import Predicted, by_verdict, predictions
 from mixerscope.experiments.task_flip.pretrained import tuned_of
 from mixerscope.experiments.task_flip.study import NAME, Asked, not_run
-from mixerscope.experiments.task_flip.tables import SCHEMAS, collect, judge_again, lacking, merge
+from mixerscope.experiments.task_flip.tables import Tables, collect, lacking, load, merged, stored
 from mixerscope.report.charts import save_chart
-from mixerscope.spec import read_data_file
 from mixerscope.stages.track import TrackStates
 from mixerscope.store import write_bytes
 
@@ -39,40 +38,39 @@ LEFT_OUT = (
     " below 0.5 is no finding. Parts of the verdict are those of the models in which they were measured. The rules of"
     " verdicts were settled when all runs that lack a stage had been seen, and of the others Transformers."
 )
-ABOUT, FOUND, TABLE = "about.json", "found.json", "table.md"
+FOUND, TABLE = "found.json", "table.md"
 
 
 def take_in(root: Path, sources: Sequence[Path], asked: Asked, command: str) -> tuple[int, int]:
     """Puts the runs of packs and run folders into the tables below `root`; gives how many there are then, and how many
     fine-tuned models."""
     folder = root / NAME
-    count = merge(folder, collect(sources))
-    before = read_data_file(folder / ABOUT, "record") if (folder / ABOUT).is_file() else {}
-    models = pl.read_parquet(folder / "models.parquet")
+    before, tables = read_about(folder, ASKED), merged(folder, collect(sources))
+    models = tables["models"]
     said = {
         "preset": "clean",
         "toy": asked.toy,
         "settings": dict(asked.settings),
         "commands": list(dict.fromkeys([*before.get("commands", ()), command])),
-        "sources": {**before.get("sources", {}), **{path.name: _sha256(path) for path in sources if path.is_file()}},
-        "runs": count,
+        "sources": {**before.get("sources", {}), **{path.name: sha256(path) for path in sources if path.is_file()}},
+        "runs": len(models),
         "diverged": int((models["outcome"] == "diverged").sum()),
         "seeds": sorted(models["seed"].unique().to_list()),
         "devices": sorted(models["device"].unique().to_list()),
         "made_by": sorted(models["made_by"].unique().to_list()),
+        "judged_by_revision": TrackStates.revision,
     }
-    _note(folder, said)
-    return count, len(pl.read_parquet(folder / "tuned.parquet"))
+    write_tables(folder, tables, said)
+    return len(models), len(tables["tuned"])
 
 
-def _note(folder: Path, said: Mapping[str, Any]) -> None:
-    """Writes down what is said of the tables, which are judged by the rules of this version, and their hashes."""
-    files = {f"{name}.parquet": _sha256(folder / f"{name}.parquet") for name in SCHEMAS}
-    write_bytes(folder / ABOUT, _json({**said, "judged_by_revision": TrackStates.revision, "files": files}))
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def judge_again(folder: Path) -> Tables:
+    """The tables of a folder, judged by the rules of this version; those that this changes are written."""
+    before, found, said = stored(folder), load(folder), read_about(folder, ASKED)
+    changed = {name: frame for name, frame in found.items() if not frame.equals(before[name])}
+    if changed or said.get("judged_by_revision") != TrackStates.revision:
+        write_tables(folder, changed, {**said, "judged_by_revision": TrackStates.revision})
+    return found
 
 
 def _json(value: Any) -> bytes:
@@ -127,7 +125,7 @@ def write_study(root: Path) -> Path:
     folder."""
     folder = root / NAME
     study = Study.of(judge_again(folder))
-    _note(folder, read_data_file(folder / ABOUT, "record"))
+    note_packs(folder)
     drawn = figure(best_of_seeds(study.models), study.models)
     for ending in ("svg", "png"):
         save_chart(drawn, folder / f"figure.{ending}")

@@ -13,6 +13,7 @@ from mixerscope.artifacts.recoveries import Recoveries
 from mixerscope.errors import UserError
 from mixerscope.experiments.finetune.results import tuned_in
 from mixerscope.experiments.paper.collect import runs_in
+from mixerscope.experiments.paper.records import read_parquet
 from mixerscope.experiments.task_flip import erasure_tables, pretrained
 from mixerscope.experiments.task_flip.erasure_tables import Row, boundaries
 from mixerscope.experiments.task_flip.study import architecture_name, task_name
@@ -20,9 +21,7 @@ from mixerscope.experiments.task_flip.verdicts import EARLIER, JUDGED, judged
 from mixerscope.results import RunResult
 from mixerscope.stages.align import LEARNED
 from mixerscope.stages.state_pairs import BOTH, STATES, STREAM
-from mixerscope.store import make_folder
 
-COMPRESSION = {"compression": "zstd", "compression_level": 19}
 _NUMBER = pl.Float32
 SCHEMAS: dict[str, dict[str, Any]] = {
     "models": {
@@ -185,43 +184,31 @@ def whole_ids(folder: Path) -> set[str]:
     """Runs that are kept with every stage of the study."""
     if not (folder / "models.parquet").is_file():
         return set()
-    tables = _stored(folder)
+    tables = stored(folder)
     left = {run_id for stage, ids in lacking(tables).items() if stage in ASKED for run_id in ids}
     return {*tables["models"]["run_id"]} - left
 
 
-def merge(folder: Path, tables: Tables) -> int:
-    """Adds the tables to those in a folder, and judges all of them; gives the runs there are then."""
-    make_folder(folder)
-    whole = judged(joined(_stored(folder), tables))
-    for name, frame in whole.items():
-        frame.write_parquet(folder / f"{name}.parquet", **COMPRESSION)
-    return len(whole["models"])
-
-
-def judge_again(folder: Path) -> Tables:
-    """The tables of a folder, judged by the rules of this version; those that this changes are written."""
-    before, found = _stored(folder), load(folder)
-    for name, frame in found.items():
-        if not frame.equals(before[name]):
-            frame.write_parquet(folder / f"{name}.parquet", **COMPRESSION)
-    return found
+def merged(folder: Path, tables: Tables) -> Tables:
+    """The tables beside those in a folder, all of them judged by the rules of this version."""
+    return judged(joined(stored(folder), tables))
 
 
 def load(folder: Path) -> Tables:
     """The tables of a folder, judged by the rules of this version."""
     if not (folder / "models.parquet").is_file():
         raise UserError(f"there are no runs in {folder}; `mixerscope reproduce task-flip` makes them")
-    return judged(_stored(folder))
+    return judged(stored(folder))
 
 
-def _stored(folder: Path) -> Tables:
+def stored(folder: Path) -> Tables:
+    """The tables of a folder as they lie there, judged as they were; empty where there are none."""
     found = empty()
     for name, nothing in found.items():
         path = folder / f"{name}.parquet"
         if path.is_file():
             # Of runs from before a stage or a column was there, nothing is known of it.
-            found[name] = pl.concat([nothing, pl.read_parquet(path)], how="diagonal")
+            found[name] = pl.concat([nothing, read_parquet(path)], how="diagonal")
     return found
 
 

@@ -17,13 +17,28 @@ def is_elsewhere(on: str) -> bool:
     return on.partition(":")[0] in (RAY, SLURM)
 
 
-def executor_of(on: str, machine: Machine, options: Sequence[str] = (), python: str | None = None) -> Executor:
-    """Who makes a sweep, by what `--on` says; refused where that cannot be had. Writes nothing."""
+def check_place(on: str, machine: Machine, options: Sequence[str] = (), python: str | None = None) -> None:
+    """Refuses what `--on` and its options can nowhere mean, whatever this machine has."""
     name, colon, rest = on.partition(":")
     if options and name != SLURM:
         raise UserError(f"--slurm {options[0]} says how jobs are queued, which is for --on {SLURM}, not for {on!r}")
     if python and name != SLURM:
         raise UserError(f"--python is the interpreter of jobs, for --on {SLURM}, not for {on!r}")
+    if name == SLURM:
+        from mixerscope.sweep.executors.slurm import jobs_of, words_of
+
+        jobs_of(rest if colon else None)
+        words_of(options, machine)
+    elif name == LOCAL:
+        processes_of(on, machine)
+    elif name != RAY:
+        raise UserError(f"--on is {LOCAL!r}, {LOCAL}:N, {SLURM!r}, {SLURM}:N, {RAY!r} or {RAY}:ADDRESS, got {on!r}")
+
+
+def executor_of(on: str, machine: Machine, options: Sequence[str] = (), python: str | None = None) -> Executor:
+    """Who makes a sweep, by what `--on` says; refused where that cannot be had. Writes nothing."""
+    check_place(on, machine, options, python)
+    name, colon, rest = on.partition(":")
     if name == SLURM:
         from mixerscope.sweep.executors.slurm import Slurm
 
@@ -32,7 +47,5 @@ def executor_of(on: str, machine: Machine, options: Sequence[str] = (), python: 
         from mixerscope.sweep.executors.ray import Ray
 
         return Ray.of(rest, machine)
-    if name == LOCAL:
-        count = processes_of(on, machine)
-        return Here(machine) if count == 1 else Processes(count)
-    raise UserError(f"--on is {LOCAL!r}, {LOCAL}:N, {SLURM!r}, {SLURM}:N, {RAY!r} or {RAY}:ADDRESS, got {on!r}")
+    count = processes_of(on, machine)
+    return Here(machine) if count == 1 else Processes(count)

@@ -54,13 +54,11 @@ class Slurm(Executor):
     @classmethod
     def of(cls, most: str | None, machine: Machine, options: Sequence[str], python: str | None) -> Self:
         """Refuses what the controller would refuse, while nothing is written."""
-        if most is not None and not (most.isdecimal() and 1 <= int(most) <= MOST):
-            raise UserError(f"--on slurm:N takes a number of jobs from 1 to {MOST:,}, got {most!r}")
-        words = _words(options, machine)
+        jobs, words = jobs_of(most), words_of(options, machine)
         if shutil.which("sbatch") is None:
             raise UserError("Slurm is not installed here (no `sbatch`); call this on a login node, or use --on local")
         ask("sbatch", "--test-only", *words, "--wrap=true")
-        return cls(int(most or MOST), words, python or sys.executable)
+        return cls(jobs, words, python or sys.executable)
 
     def execute(self, plan: Plan, item: Item, listener: Listener) -> SweepOutcome:
         listener.sweep_started(plan)
@@ -107,7 +105,14 @@ class Slurm(Executor):
         return queued
 
 
-def _words(options: Sequence[str], machine: Machine) -> tuple[str, ...]:
+def jobs_of(most: str | None) -> int:
+    """How many at a time `--on` asks for."""
+    if most is not None and not (most.isdecimal() and 1 <= int(most) <= MOST):
+        raise UserError(f"--on slurm:N takes a number of jobs from 1 to {MOST:,}, got {most!r}")
+    return int(most or MOST)
+
+
+def words_of(options: Sequence[str], machine: Machine) -> tuple[str, ...]:
     """Options of sbatch out of what was typed, and those that the machine asks for where nobody said otherwise."""
     words: dict[str, str] = {}
     for option in options:
