@@ -1,12 +1,14 @@
 """How large a run is in a pack: two layers, every site, both slots, 320 documents, numbers that differ in all of them.
 
 Models are trained for a while only: those that have learned all or nothing give likelihoods near 0 and 1, which deflate
-to less. Bytes of the run's folder without weights and times, of the same deflated, packed exactly, packed rounded.
+to less. Bytes of the run's folder without weights and times, of the same deflated, packed exactly, packed rounded. At
+the end how long all of them take in one pack, beside one after the other in packs of their own.
 
     python -m benchmarks.packs
 """
 
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -40,9 +42,9 @@ def spec(architecture: str, width: int) -> RunSpec:
     )
 
 
-def packed(result: RunResult) -> tuple[PackSize, float]:
+def packed(*results: RunResult) -> tuple[PackSize, float]:
     started = time.perf_counter()
-    size = write_pack(result.folder.path.parent / "run.pack", [result])
+    size = write_pack(results[0].folder.path.parent / "run.pack", results)
     return size, time.perf_counter() - started
 
 
@@ -71,14 +73,24 @@ def row_of(result: RunResult) -> dict[str, Any]:
 
 
 def main() -> None:
-    rows: list[dict[str, Any]] = []
-    for architecture, width in MODELS:
-        with tempfile.TemporaryDirectory() as folder:
-            rows.append(row_of(run(spec(architecture, width), folder, progress=False)))
-        print("  ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        results = [run(spec(architecture, width), folder, progress=False) for architecture, width in MODELS]
+        packed(results[0])  # which imports what packing needs
+        together = packed(*results)[1]
+        rows = [row_of(result) for result in results]
+    for row in rows:
+        print("  ".join(f"{name} {value}" for name, value in row.items()))
     largest = max(row["packed_bytes"] for row in rows)
-    print(f"largest: {largest:,} bytes, of {MOST:,} that a run may take")
-    RESULT.write_text(json.dumps({"most_bytes": MOST, "largest_bytes": largest, "rows": rows}, indent=2) + "\n")
+    alone = sum(row["seconds"] for row in rows)
+    threads = {
+        "cores": os.cpu_count(),
+        "together_s": round(together, 2),
+        "alone_s": round(alone, 2),
+        "ratio": round(alone / together, 2),
+    }
+    print(f"largest: {largest:,} bytes, of {MOST:,} that a run may take; {threads}")
+    found = {"most_bytes": MOST, "largest_bytes": largest, "threads": threads, "rows": rows}
+    RESULT.write_text(json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

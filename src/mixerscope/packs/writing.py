@@ -3,6 +3,7 @@
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,18 +82,23 @@ def write_packs(path: Path, results: Sequence[RunResult], most: int) -> dict[Pat
     and so on. A run that is larger alone has one to itself."""
     runs = _each_once(results)
     names, found = _names(runs), {}
-    for number, part in enumerate(_parts(runs, names, most), start=1):
+    with ThreadPoolExecutor() as threads:
+        sizes = list(threads.map(lambda run: len(_zipped([run], names)[0]), runs))
+        packs = list(threads.map(lambda part: _zipped(part, names), _parts(runs, sizes, most)))
+    for number, (data, size) in enumerate(packs, start=1):
         own = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
         claim_pack(own)
-        data, size = _zipped(part, names)
         write_bytes(own, data)
         found[own] = size
     return found
 
 
 def _each_once(results: Sequence[RunResult]) -> list[_Run]:
+    """What travels of each run, by folder. Most of the work is deflate's and numpy's, which let other threads run; on
+    a GPU that is lent it is done while nothing trains."""
     each_once = {result.run_id: result for result in results}
-    return sorted(map(_travelling, each_once.values()), key=lambda run: run.folder)
+    with ThreadPoolExecutor() as threads:
+        return sorted(threads.map(_travelling, each_once.values()), key=lambda run: run.folder)
 
 
 def _names(runs: Sequence[_Run]) -> dict[str, str]:
@@ -101,12 +107,11 @@ def _names(runs: Sequence[_Run]) -> dict[str, str]:
     return {run.folder: name for run, name in zip(runs, found, strict=True)}
 
 
-def _parts(runs: list[_Run], names: Mapping[str, str], most: int) -> list[list[_Run]]:
-    """In order, as few as hold all. What the list of runs takes is counted with each of them."""
+def _parts(runs: Sequence[_Run], sizes: Sequence[int], most: int) -> list[list[_Run]]:
+    """In order, as few as hold all, by the size that each run has alone, which counts its line in the list of runs."""
     parts: list[list[_Run]] = [[]]
     room = most
-    for run in runs:
-        size = len(_zipped([run], names)[0])
+    for run, size in zip(runs, sizes, strict=True):
         if size > room and parts[-1]:
             parts.append([])
             room = most
