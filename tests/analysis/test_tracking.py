@@ -171,10 +171,21 @@ def test_answers_at_every_distance_follow_learned_directions():
     held, found = exchanged((0.0, 0.0, 1.0)), learned(0.9, 0.9, 0.98)
     assert name(lengths(), held, aligned=found) == "carried"
     [one, span] = found.cells
-    late = replace(one, by_distance=(1.0, 1.0, 1.0, 0.2), told=(99,) * 4)
+    late = replace(one, by_distance=(1.0, 1.0, 1.0, 0.6), told=(99,) * 4)
     verdict = judge_tracking(lengths(), held, aligned=replace(found, cells=(late, span)))
     assert (verdict.name, verdict.rests_on) == ("undetermined", LEARNED)
+    # Half of two answers follow by chance.
     assert verdict.reason.endswith("but 0.20 of answers 3 inputs later follow learned directions")
+
+
+@pytest.mark.parametrize(("within", "expected"), [(0.02, "recomputed"), (0.1, "undetermined")])
+def test_that_directions_hold_no_state_is_said_where_their_intervals_say_so(within, expected):
+    """With 0.42 of later answers beyond chance, and what is held early met again."""
+    found = learned(0.71, 0.9, 0.98)
+    [one, span] = found.cells
+    later = Estimate(one.later.value, one.later.value - within, one.later.value + within, one.later.n)
+    found = replace(found, cells=(replace(one, later=later), span))
+    assert name(lengths(), exchanged((0.0, 0.0, 1.0)), aligned=found) == expected
 
 
 def test_accuracy_over_all_answers_is_held_against_guesses_of_all_answers():

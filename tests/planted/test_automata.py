@@ -40,7 +40,7 @@ CASES = [
 def judged(planted, task, seed, drawn=0):
     model = planted.build(TASKS[task], seed)
     places = ["state" if carried_states(model) else "both"]
-    hasty = {} if planted.name == ALONG_DIRECTIONS else HASTY
+    hasty = {} if planted.name.endswith(ALONG_DIRECTIONS) else HASTY
     stages = {**STAGES, "align": {**STAGES["align"], **hasty, "places": places}}
     spec = RunSpec(task=TASKS[task], model=model.spec, stages=stages, data_seed=drawn)
     [lengths], [found] = (run_stage(name, spec, [model])[0].artifacts for name in ("lengths", "interchange"))
@@ -70,16 +70,19 @@ def test_what_does_not_say_what_it_holds_is_not_called_recomputed(monkeypatch):
     assert "blocks.0.mixer holds could not be written" in verdict.reason
 
 
+RELIEVED = "list that relieves a recurrence in a turning frame beside inputs"
 DRAWN = [p for p in EVERY_STATE if p.name in ("count", "list of inputs", ALONG_DIRECTIONS)]
+DRAWN += [p for p in UNTOLD if p.name == RELIEVED]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("drawn", range(1, 5))
 @pytest.mark.parametrize("planted", DRAWN, ids=lambda planted: planted.name)
 def test_names_rest_on_no_luck_of_what_is_drawn(planted, drawn):
-    """Documents, and the directions at which learning begins: a count was once in twenty called carried."""
+    """Documents, and the directions at which learning begins: a count was once in twenty called carried; what a list
+    relieves one time in twelve, and recomputed three times."""
     verdict, *_ = judged(planted, "parity", 0, drawn)
-    assert verdict.name == planted.label, verdict
+    assert verdict.name == ("undetermined" if planted in UNTOLD else planted.label), verdict
 
 
 def is_slow(planted, task, seed):
@@ -137,7 +140,7 @@ WHY_UNTOLD = {
     "recurrence that the stream relieves now and then": (
         "but 0.00 of answers 3 inputs later follow shift in memory alone",
     ),
-    "list that relieves a recurrence in a turning frame beside inputs": (
+    RELIEVED: (
         "some directions may hold the state",
         "3 inputs later follow learned directions",
     ),

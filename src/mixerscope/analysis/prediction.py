@@ -143,8 +143,8 @@ def share_of_draws(
 
 def _drawn_again(groups: Mapping[Key, Sequence[Item]], draws: int) -> Iterator[dict[Key, list[Item]]]:
     rng = stream(0, "seeds")
-    for _ in range(draws):
-        yield {
-            key: [items[i] for i in torch.randint(len(items), (len(items),), generator=rng).tolist()]
-            for key, items in groups.items()
-        }
+    drawn = {
+        key: torch.randint(len(items), (draws, len(items)), generator=rng).tolist() for key, items in groups.items()
+    }
+    for n in range(draws):
+        yield {key: [items[i] for i in drawn[key][n]] for key, items in groups.items()}

@@ -98,6 +98,8 @@ class _Learned:
 
     tests: tuple[Estimate | None, Estimate | None, Estimate | None]
     found: Aligned
+    chance: float
+    """Of lost answers that follow."""
 
 
 @dataclass(frozen=True)
@@ -115,15 +117,18 @@ def _not_everywhere(found: Interchanges, place: str, best: _Learned | None, rule
         for where in dict.fromkeys((place, "state"))
         for how in ("shift", "swap")
     }
-    asked: dict[str, tuple[Interchanged | Aligned | None, str]] = {**written}
+    asked: dict[str, tuple[Interchanged | Aligned | None, str, float]] = {
+        test: (cell, how, 0.0) for test, (cell, how) in written.items()
+    }
     if best is not None:
-        asked[LEARNED[0]] = best.found, "learned directions"
-    for test, (cell, how) in asked.items():
+        asked[LEARNED[0]] = best.found, "learned directions", best.chance
+    for test, (cell, how, chance) in asked.items():
         shares = () if cell is None else cell.by_distance[1:]
         known = [value for value in shares if value is not None]
         if cell is None or not known or max(known) < rules.follows:
             continue
-        at, least = min(_pooled(shares, cell.told[1:]), key=lambda one: one[1])
+        at, follow = min(_pooled(shares, cell.told[1:]), key=lambda one: one[1])
+        least = max(0.0, (follow - chance) / (1 - chance))
         if least < rules.fails:
             alone = " in memory alone" if test.endswith("memory alone") else ""
             return _Elsewhere(test, f"{least:.2f} of answers {counted(at, 'input')} later follow {how}{alone}")
@@ -158,7 +163,7 @@ def _best_learned(aligned: Alignments | None, guessing: float) -> _Learned | Non
         return None if test is None else _beyond(test, known)
 
     rows = [
-        _Learned((beyond(one.later, chance), beyond(one.moved, chance), beyond(one.earlier, guessing)), one)
+        _Learned((beyond(one.later, chance), beyond(one.moved, chance), beyond(one.earlier, guessing)), one, chance)
         for one in (aligned.learned() if aligned is not None else ())
     ]
     told = [row for row in rows if row.tests[0] is not None]

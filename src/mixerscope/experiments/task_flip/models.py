@@ -184,8 +184,8 @@ def _erasures(rows: Iterable[dict[str, Any]], again: Iterable[dict[str, Any]]) -
                 by_rank=_damage(short, short["random_rank"]),
                 alike=there["alike"] if there is not None else None,
                 variance=short["variance"],
-                gone_there=short["speaks"],
-                refitted_there=there["damage"] if there is not None and there["speaks"] else None,
+                gone_there=_gone_there(short),
+                refitted_there=there["damage"] if there is not None and _gone_there(there) else None,
             )
         )
     return whole
@@ -194,6 +194,12 @@ def _erasures(rows: Iterable[dict[str, Any]], again: Iterable[dict[str, Any]]) -
 def _speaks(row: dict[str, Any]) -> bool:
     """What was said of an erasure before it was looked for in other documents is not known of these."""
     return row["speaks"] and row.get("unseen") is not None
+
+
+def _gone_there(row: dict[str, Any]) -> bool:
+    """By the documents alone that it was found in: what is said of an erasure that was looked for in others, too, is
+    said of both."""
+    return row["speaks"] if row.get("unseen") is None else _took(row, row["residual"])
 
 
 def _took(row: dict[str, Any], residual: float) -> bool:
