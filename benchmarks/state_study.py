@@ -40,9 +40,12 @@ def _claims(study: Study) -> str:
     for claim, found in study.claims:
         number = "" if found.value is None else f"{found.value:.2f}"
         ends = "" if found.low is None or found.high is None else f"{found.low:.2f} to {found.high:.2f}"
-        what = claim.number if number else ""
-        rows.append([claim.id, claim.sentence, f"**{found.outcome}**", number, ends, str(found.seeds or ""), what])
-    return table(["", "sentence", "outcome", "number", "95% over seeds", "seeds", "what the number is"], rows)
+        what, other = claim.number if number else "", study.highest[claim.id]
+        highest = "" if other.value is None else f"{other.value:.2f}, {other.outcome}"
+        words = [claim.id, claim.sentence, f"**{found.outcome}**", number, ends, str(found.seeds or ""), what, highest]
+        rows.append(words)
+    header = ["", "sentence", "outcome", "number", "95% over seeds", "seeds", "what the number is", "at the highest rates"]
+    return table(header, rows)
 
 
 def _foretold(study: Study) -> str:

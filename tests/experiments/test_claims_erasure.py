@@ -133,6 +133,15 @@ def test_erasures_of_longer_documents_are_read_beside_those_of_the_training_leng
         assert (found.refitted, found.alike) == (pytest.approx(0.3), pytest.approx(0.6))
         assert (found.variance, found.by_rank) == (pytest.approx(0.25), pytest.approx(0.4))
         assert (found.speaks, found.gone_there, found.refitted_there) == (False, True, found.refitted), "nobody looked"
+    # What was looked for elsewhere, and found there, is still gone where it was erased.
+    rows["erasures"] = [{**one, "chance": 0.5, "unseen": 0.9, "speaks": False} for one in rows["erasures"]]
+    rows["refitted"] = [{**one, "residual": 0.5, "unseen": 0.9, "speaks": False} for one in rows["refitted"]]
+    [[found]] = (
+        model.erasures
+        for model in models_of({name: pl.DataFrame(rows.get(name, []), schema=SCHEMAS[name]) for name in SCHEMAS})
+    )
+    assert (found.speaks, found.refitted) == (False, None)
+    assert (found.gone_there, found.refitted_there) == (True, pytest.approx(0.3))
 
 
 def test_what_is_left_elsewhere_decides_and_what_is_left_where_it_was_found_stands_beside():

@@ -1,7 +1,8 @@
 """The published sentences, each with the test that the study gives it: supported, contradicted, open or untestable.
 
-What would contradict a sentence was written down before anything was run (`claims.json`). Intervals are over seeds,
-drawn again within each cell; where too few seeds learned a task nothing is said of it.
+What would contradict a sentence stands in `claims.json`, most of it from before anything was run; docs/state-study.md
+lists what was changed when results were known. Intervals are over seeds, drawn again within each cell; where too few
+seeds learned a task nothing is said of it.
 """
 
 import json
@@ -301,7 +302,8 @@ def _signs_extrapolate(cells: Cells) -> Found:
 
     signed, usual = beyond(known)
     low, high = cells.interval_of(known, lambda of: operator.sub(*beyond(of)))
-    ends = cells.interval_of({names[0]: known[names[0]]}, lambda of: beyond(of)[0])
+    alone, most = cells.interval_of({names[0]: known[names[0]]}, lambda of: beyond(of)[0])
+    ends = alone, None if most is None else min(most, 1.0)  # stretched for few seeds it may reach beyond all of them
     hold = ", ".join(f"{sum(bool(one.holds()) for one in own)} of {len(own)} hold" for own in known.values())
     verdicts = _counted([model.verdict or "none" for model in known[names[0]]])
     effect = f"last answers beyond guessing {signed:.2f} signed ({_interval(*ends)}), {usual:.2f} as it is ({hold})"

@@ -88,23 +88,29 @@ class Study:
     """Cells that were not run."""
     older: Mapping[str, Sequence[str]]
     """Stage to the cells that were taken in before it was there."""
-    otherwise: Mapping[str, str]
-    """Claim to its outcome with the highest of equally good rates, where that is another one."""
+    highest: Mapping[str, Found]
+    """Claim to what is found with the highest of equally good rates."""
 
     @staticmethod
     def of(tables: dict[str, pl.DataFrame]) -> "Study":
         models, tuned = models_of(tables), tuned_of(tables)
         claims = decided(best_of_seeds(models), tuned)
-        highest = decided(best_of_seeds(models, highest=True), tuned)
-        both = zip(claims, highest, strict=True)
-        otherwise = {claim.id: other.outcome for (claim, found), (_, other) in both if found.outcome != other.outcome}
+        highest = {claim.id: found for claim, found in decided(best_of_seeds(models, highest=True), tuned)}
         left = not_run([model.cell for model in models])
-        return Study(claims, predictions(models), models, left, _older(tables), otherwise)
+        return Study(claims, predictions(models), models, left, _older(tables), highest)
+
+    def otherwise(self) -> dict[str, str]:
+        """Claim to its outcome with the highest of equally good rates, where that is another one."""
+        return {
+            claim.id: self.highest[claim.id].outcome
+            for claim, found in self.claims
+            if self.highest[claim.id].outcome != found.outcome
+        }
 
     def as_json(self) -> dict[str, Any]:
         return {
             "claims": [{"id": claim.id, "version": claim.version, **found.as_json()} for claim, found in self.claims],
-            "with_highest_rates": self.otherwise,
+            "with_highest_rates": {id: {"outcome": one.outcome, "value": one.value} for id, one in self.highest.items()},
             "predictions": [_as_json(one) for one in self.foretold],
             "cells": _cells(self.models),
             "not_run": self.left,
@@ -114,7 +120,7 @@ class Study:
     def text(self) -> str:
         """In words and tables."""
         without = "; ".join(f"{stage}: {', '.join(cells)}" for stage, cells in self.older.items())
-        lines = _text(self.claims, _rates(self.models, self.otherwise), self.foretold, self.models)
+        lines = _text(self.claims, _rates(self.models, self.otherwise()), self.foretold, self.models)
         lines += ["", f"Not run: {'; '.join(self.left) or 'nothing'}."]
         lines += ["", f"Kept from before a stage was there: {without or 'nothing'}."]
         return "\n".join(lines) + "\n"
