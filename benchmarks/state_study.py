@@ -42,10 +42,10 @@ def _claims(study: Study) -> str:
         ends = "" if found.low is None or found.high is None else f"{found.low:.2f} to {found.high:.2f}"
         what, other = claim.number if number else "", study.highest[claim.id]
         highest = "" if other.value is None else f"{other.value:.2f}, {other.outcome}"
-        words = [claim.id, claim.sentence, f"**{found.outcome}**", number, ends, str(found.seeds or ""), what, highest]
-        rows.append(words)
-    header = ["", "sentence", "outcome", "number", "95% over seeds", "seeds", "what the number is", "at the highest rates"]
-    return table(header, rows)
+        told = [f"**{found.outcome}**", number, ends, str(found.seeds or ""), what, highest]
+        rows.append([claim.id, claim.sentence, *told])
+    header = ["outcome", "number", "95% over seeds", "seeds", "what the number is", "at the highest rates"]
+    return table(["", "sentence", *header], rows)
 
 
 def _foretold(study: Study) -> str:

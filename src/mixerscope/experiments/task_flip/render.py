@@ -110,7 +110,9 @@ class Study:
     def as_json(self) -> dict[str, Any]:
         return {
             "claims": [{"id": claim.id, "version": claim.version, **found.as_json()} for claim, found in self.claims],
-            "with_highest_rates": {id: {"outcome": one.outcome, "value": one.value} for id, one in self.highest.items()},
+            "with_highest_rates": {
+                id: {"outcome": one.outcome, "value": one.value} for id, one in self.highest.items()
+            },
             "predictions": [_as_json(one) for one in self.foretold],
             "cells": _cells(self.models),
             "not_run": self.left,
