@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import re
 import shutil
 
@@ -204,3 +205,87 @@ def test_what_is_wrong_with_a_folder_or_a_setting_is_told_before_training_in_one
         (folder / "model.safetensors.index.json").write_text(index)
         said = refused()
         assert "model.safetensors.index.json" in said or "has no 3, which its index names" in said, index
+
+
+def test_whatever_is_raised_of_a_broken_folder_is_said_of_that_folder_before_anything_is_written(
+    folder, tmp_path, capsys
+):
+    def refused():
+        assert finetune(folder, tmp_path / "out", "--task", "dyck", *FEW) == 2
+        assert not (tmp_path / "out").exists()
+        [line] = capsys.readouterr().err.strip().splitlines()
+        assert str(folder) in line
+        return line
+
+    config, weights = folder / "config.json", folder / "model.safetensors"
+    said, kept = json.loads(config.read_text()), weights.read_bytes()
+    for wrong, told in (
+        ({"hidden_act": "nosuch"}, "KeyError: 'nosuch'"),
+        ({"hidden_size": -16}, "negative dimension"),
+        ({"vocab_size": 0}, "does not run"),
+        ({"vocab_size": 10**12}, "too few for the"),
+        ({"num_hidden_layers": 0}, "says 0 layers"),
+        ({"initializer_range": -1.0}, "no model can be made"),
+        ({"layer_norm_epsilon": math.nan, "layer_norm_eps": math.nan}, "give logits that are not finite"),
+        ({"model_type": ["mamba"]}, "unhashable type"),
+        ({"tie_word_embeddings": "yes"}, "expected bool"),
+        ({"return_dict": False}, "does not run"),
+    ):
+        config.write_text(json.dumps(said | wrong))
+        assert told in refused(), wrong
+    if "neox" in folder.name:
+        for wrong in ({"num_attention_heads": 0}, {"attention_dropout": 2.0}):
+            config.write_text(json.dumps(said | wrong))
+            assert "config.json" in refused(), wrong
+    for text in ("[]", "5", "", "{", "[" * 100_000):
+        config.write_text(text)
+        assert "config.json cannot be read" in refused(), text[:9]
+    config.write_text(json.dumps(said))
+    for cut in (0, 4, 100, len(kept) - 1):
+        weights.write_bytes(kept[:cut])
+        assert ("too few for the" if cut <= 100 else "model.safetensors cannot be read") in refused(), cut
+    weights.write_bytes(b"\xff" * 8 + kept[8:])
+    assert "model.safetensors cannot be read" in refused()
+    weights.unlink()
+    weights.mkdir()
+    assert "has no model.safetensors" in refused()
+    weights.rmdir()
+    (folder / "part1.safetensors").write_bytes(kept)
+    names = {"weight_map": {"x": "part1.safetensors"}}
+    for index in (names, names | {"metadata": 5}):
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        assert "model.safetensors.index.json cannot be read" in refused()
+    for name in ("x" * 400, "a\0b"):
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}, "metadata": {}}))
+        assert "which its index names" in refused()
+
+
+def test_weights_that_are_no_numbers_are_not_called_a_training_that_diverged(folder, tmp_path, capsys):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    name = next(name for name in tensors if ".layers.1." in name)
+    for value in (math.nan, math.inf):
+        tensors[name].view(-1)[0] = value
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        assert finetune(folder, tmp_path / "out", "--task", "dyck", *FEW) == 2
+        assert f"the weights in {folder} are not finite in {name}" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_may_not_be_read_is_named(folder, monkeypatch):
+    def denied(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr("pathlib.Path.open", denied)
+    with pytest.raises(UserError, match=r"config.json cannot be read: .*Permission denied"):
+        Pretrained.at(folder)
+
+
+def test_mistakes_of_our_own_are_not_said_to_be_the_folders(folder, tmp_path, monkeypatch):
+    def wrong(*args, **kwargs):
+        raise KeyError("ours")
+
+    monkeypatch.setattr("mixerscope.experiments.finetune.pretrained.adapt_hf", wrong)
+    with pytest.raises(KeyError, match="ours"):
+        finetune(folder, tmp_path / "out", "--task", "dyck", *FEW)

@@ -45,12 +45,14 @@ def finetune_both(
         PRETRAINED: lambda: as_tagger(source.load(), task.vocab_size),
         RANDOM: random,
     }
-    for which, make in makers.items():
-        if not (folder / which / ABOUT).is_file():
-            found = tuned(
-                make, random, task, settings, machine, lambda what, *rest, w=which: tell(f"{w}: {what}", *rest)
-            )
-            write_tuned(folder, which, about, settings, found)
+    missing = [which for which in makers if not (folder / which / ABOUT).is_file()]
+    if missing:
+        random()  # what no model can be made of is refused before the other one is trained and written
+    for which in missing:
+        found = tuned(
+            makers[which], random, task, settings, machine, lambda what, *rest, w=which: tell(f"{w}: {what}", *rest)
+        )
+        write_tuned(folder, which, about, settings, found)
     return folder, [_line(TunedResult(folder / which)) for which in makers]
 
 

@@ -2,13 +2,16 @@
 
 import hashlib
 import json
+import os
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from mixerscope.errors import UserError
@@ -35,18 +38,25 @@ class Pretrained:
     def at(path: Path) -> "Pretrained":
         """The folder, if it has what it takes; nothing is fetched, and nothing made up in its place."""
         transformers = _transformers()
-        if not (path / CONFIG).is_file():
+        if not os.path.isfile(path / CONFIG):
             raise UserError(f"pretrained weights unavailable: {path} is no folder with a {CONFIG}")
         files = _weight_files(path)
-        try:
-            config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
-        except Exception as error:  # whatever it finds wrong with a file, some of it in classes of its own
-            raise UserError(f"{path / CONFIG} cannot be read: {_said(error)}") from error
+        with _refused(f"{path / CONFIG} cannot be read"):
+            config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         if config.model_type not in FAMILIES:
             raise UserError(f"{path} is of the type {config.model_type!r}; ready: {', '.join(FAMILIES)}")
+        if config.num_hidden_layers < 1:
+            raise UserError(f"{path / CONFIG} says {config.num_hidden_layers} layers, and a model has at least one")
+        # A weight has at least a byte. A model far larger than its files would take all memory before they are read.
+        with torch.device("meta"), construction(0), _refused(f"no model can be made as {path / CONFIG} says"):
+            count = sum(one.numel() for one in transformers.AutoModelForCausalLM.from_config(config).parameters())
+        if count > (size := sum(os.path.getsize(file) for file in files)):
+            raise UserError(
+                f"{path} has {counted(size, 'byte')} of weights, too few for the {count:,} that its {CONFIG} says"
+            )
         digest = hashlib.sha256()
         for file in (path / CONFIG, *files):
-            with file.open("rb") as opened:
+            with _refused(f"{file} cannot be read"), file.open("rb") as opened:
                 digest.update(hashlib.file_digest(opened, "sha256").digest())
         return Pretrained(path, config, digest.hexdigest())
 
@@ -56,20 +66,17 @@ class Pretrained:
 
     def load(self) -> nn.Module:
         """With the weights of the folder: all of them, or an error."""
-        from safetensors import SafetensorError
-
-        try:
-            with _quiet(), construction(0):  # it draws weights first, all of which are then overwritten
-                model, told = _transformers().AutoModelForCausalLM.from_pretrained(
-                    self.path,
-                    local_files_only=True,
-                    use_safetensors=True,
-                    output_loading_info=True,
-                    ignore_mismatched_sizes=True,  # they are told, and refused here by name
-                    dtype="float32",
-                )
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise UserError(f"the weights in {self.path} cannot be read: {_said(error)}") from error
+        # It draws weights first, all of which are then overwritten.
+        with construction(0), _refused(f"{self.path / _entry(self.path)} cannot be read"):
+            model, told = _transformers().AutoModelForCausalLM.from_pretrained(
+                self.path,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are told, and refused here by name
+                dtype="float32",
+            )
         lacks = sorted({*told["missing_keys"], *(str(one[0]) for one in told.get("mismatched_keys", ()))})
         if lacks:
             raise UserError(
@@ -86,12 +93,26 @@ class Pretrained:
                 f"{self.path} has weights for {_first_of(spare)}, and its {CONFIG} says {count} layers; a model"
                 " without them would not be the pretrained one"
             )
-        return model.eval()
+        return self._tried(model, f"the weights in {self.path}")
 
     def random(self, seed: int) -> nn.Module:
         """The same shape as nobody trained it."""
-        with construction(seed):
-            return _transformers().AutoModelForCausalLM.from_config(self.config).float().eval()
+        with construction(seed), _refused(f"no model can be made as {self.path / CONFIG} says"):
+            model = _transformers().AutoModelForCausalLM.from_config(self.config, trust_remote_code=False).float()
+        return self._tried(model, f"random weights, drawn as {self.path / CONFIG} says,")
+
+    def _tried(self, model: nn.Module, weights: str) -> nn.Module:
+        """The model, if it makes numbers of a document: what it cannot do is no fault of the training."""
+        bad = [name for name, one in model.named_parameters() if not one.isfinite().all()]
+        if bad:
+            raise UserError(f"{weights} are not finite in {_first_of(bad)}")
+        tokens = torch.zeros(1, max(1, min(4, getattr(self.config, "max_position_embeddings", 4))), dtype=torch.long)
+        # As in training, where dropout is checked; it draws.
+        with construction(0), torch.no_grad(), _refused(f"the model that {self.path / CONFIG} describes does not run"):
+            logits = model.train()(tokens, use_cache=False).logits
+        if not logits.isfinite().all():
+            raise UserError(f"{weights} give logits that are not finite")
+        return model.eval()
 
 
 def as_tagger(model: nn.Module, vocab_size: int) -> Adapted:
@@ -102,46 +123,59 @@ def as_tagger(model: nn.Module, vocab_size: int) -> Adapted:
     return adapt_hf(model, (FIRST_TOKEN, vocab_size))
 
 
+def _entry(path: Path) -> str:
+    """The file that has the weights, or says which files do."""
+    return ONE_FILE if os.path.isfile(path / ONE_FILE) else SEVERAL
+
+
 def _weight_files(path: Path) -> list[Path]:
-    if (path / ONE_FILE).is_file():
+    if _entry(path) == ONE_FILE:
         return [path / ONE_FILE]
-    if not (path / SEVERAL).is_file():
+    if not os.path.isfile(path / SEVERAL):
         raise UserError(f"pretrained weights unavailable: {path} has no {ONE_FILE}")
-    try:
+    with _refused(f"{path / SEVERAL} cannot be read"):
         named = sorted({str(name) for name in json.loads((path / SEVERAL).read_bytes())["weight_map"].values()})
-    except (ValueError, OSError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path / SEVERAL} cannot be read: {_said(error)}") from error
     if not named:
         raise UserError(f"pretrained weights unavailable: {path / SEVERAL} names no file")
     for name in named:
-        if not (path / name).is_file():
+        if not os.path.isfile(path / name):  # false of any name, where that of a Path raises if it is too long
             raise UserError(f"pretrained weights unavailable: {path} has no {name}, which its index names")
     return [path / name for name in named]
 
 
-def _said(error: Exception) -> str:
-    """In one line, and with the cause: configurations are checked by classes that say no more than which check."""
-    lines = [str(one).strip().splitlines() for one in (error, error.__cause__) if one is not None]
-    return " ".join(line[0].strip() for line in lines if line) or type(error).__name__
-
-
-def _first_of(names: list[str]) -> str:
-    return names[0] + (f" and {counted(len(names) - 1, 'other')}" if len(names) > 1 else "")
-
-
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """What is wrong is said by us, in one sentence."""
+def _refused(what: str) -> Iterator[None]:
+    """Around reading a folder, by us or by transformers, and around its models' own code, and nothing else: whatever is
+    raised there, of whatever class, is said to be wrong with the folder, by us and in one sentence."""
     logging = _transformers().utils.logging
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except Exception as error:
+        raise UserError(f"{what}: {_said(error)}") from error
     finally:
         logging.set_verbosity(before)
         if bars:
             logging.enable_progress_bar()
+
+
+def _said(error: Exception) -> str:
+    """In one line, and with the cause: configurations are checked by classes that say no more than which check."""
+    return " ".join(_line_of(one) for one in (error, error.__cause__) if one is not None)
+
+
+def _line_of(error: BaseException) -> str:
+    """What it says first; a single word, as a key that is not there, says little without the kind of error."""
+    line = next(iter(str(error).strip().splitlines()), "").strip()
+    return line if " " in line else f"{type(error).__name__}: {line}".removesuffix(": ")
+
+
+def _first_of(names: list[str]) -> str:
+    return names[0] + (f" and {counted(len(names) - 1, 'other')}" if len(names) > 1 else "")
 
 
 def _transformers() -> Any:
