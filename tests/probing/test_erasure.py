@@ -13,7 +13,7 @@ from mixerscope.probing.erasure import (
     same_subspace,
     single_direction,
 )
-from mixerscope.probing.ridge import Parts, fit_probes, moments
+from mixerscope.probing.ridge import PENALTIES, Parts, fit_probes, moments
 
 N, D, CLASSES = 1500, 16, 4
 TOLERANCE = 0.02
@@ -161,6 +161,73 @@ def test_of_documents_that_it_was_not_fitted_to_leace_leaves_what_those_it_was_f
     eraser = leace(moments(x, own), label, own)
     assert residual(eraser, moments(x, own), label, own).item() == 0.5
     assert residual(eraser, moments(x, others), label, others).item() > 0.6
+
+
+def loud_and_silent(seed=2):
+    """Two classes that a loud direction and seven nearly silent ones each tell apart without a mistake, none of them
+    along a single number, as in streams of trained models; and [d, d] the directions, the loud one first."""
+    sizes = torch.tensor([1.0, 0.1, 0.09, 0.08, 0.07, 0.06, 0.05, 0.04], dtype=torch.float64)
+    label = torch.arange(N) // 5 % 2  # as many of each in every part
+    noise = torch.randn(1, N, 32, generator=rng(seed), dtype=torch.float64)
+    x = 0.1 * noise
+    x[..., : len(sizes)] = sizes * (2.0 * label[:, None] - 1 + 0.3 * noise[..., : len(sizes)].clamp(-3, 3))
+    turn = torch.ones(1, 1, dtype=torch.float64)
+    while len(turn) < x.shape[-1]:
+        turn = torch.cat([torch.cat([turn, turn], 1), torch.cat([turn, -turn], 1)]) / 2**0.5
+    return x @ turn, label, turn
+
+
+def test_of_equally_good_penalties_the_largest_is_taken():
+    x, label, _ = loud_and_silent()
+    found = moments(x, parts())
+    each = [fit_probes(found, {"": label}, parts(), [penalty])[""] for penalty in PENALTIES]
+    assert all(one.accuracy.item() == 1 for one in each), "all of them tell every vector rightly"
+    for order in (PENALTIES, PENALTIES[::-1]):
+        probe = fit_probes(found, {"": label}, parts(), order)[""]
+        assert probe.penalty.item() == max(PENALTIES)
+        assert torch.equal(probe.weight, each[-1].weight)
+
+
+def test_a_penalty_that_tells_less_is_not_taken_for_being_larger():
+    """A direction that tells the classes apart, beside one that says a little of them and a hundred times as much."""
+    label = torch.arange(N) // 5 % 2
+    noise = 10 * torch.randn(N, generator=rng(2), dtype=torch.float64)
+    x = torch.stack([noise + 2 * label, noise + label], -1)[None]
+    found = moments(x, parts())
+    assert fit_probes(found, {"": label}, parts(), [max(PENALTIES)])[""].accuracy.item() < 0.7
+    probe = fit_probes(found, {"": label}, parts())[""]
+    assert probe.accuracy.item() == 1
+    assert probe.penalty.item() < max(PENALTIES)
+
+
+def test_where_the_choosing_vectors_lack_a_class_the_largest_penalty_is_not_taken_for_never_naming_it():
+    """Of few different documents all that choose may be of one class, which the most frequent answer tells rightly."""
+    label = (torch.arange(N) // 5 % 10 < 3).long()
+    x = torch.randn(1, N, D, generator=rng(2), dtype=torch.float64)
+    x[..., 3] += 12 * label
+    whole = parts()
+    lacking = Parts(whole.fit, whole.choose & (label == 0), whole.judge)
+    found = moments(x, lacking)
+    each = [fit_probes(found, {"": label}, lacking, [penalty])[""] for penalty in PENALTIES]
+    assert each[-1].accuracy.item() == 0.5, "it names the frequent one alone"
+    assert fit_probes(found, {"": label}, lacking)[""].accuracy.item() == 1
+
+
+@pytest.mark.parametrize("seed", range(2, 5))
+def test_what_is_loud_and_silent_is_read_and_erased_along_the_loud_direction(seed):
+    """By the smallest penalty silent ones were read and taken one after the other, until the most that may be taken was
+    taken and the label still there."""
+    x, label, turn = loud_and_silent(seed)
+    found, loud = moments(x, parts()), turn[0]
+    for direction in turn[:8]:
+        alone = moments((x @ direction)[..., None], parts())
+        assert fit_probes(alone, {"": label}, parts())[""].accuracy.item() == 1, "each of them tells all"
+    probe = fit_probes(found, {"": label}, parts())[""]
+    assert (probe.directions()[0, :, 0] @ loud).abs() > 0.95
+    eraser = iterated_projection(found, label, parts(), TOLERANCE)
+    assert residual(eraser, found, label, parts()).item() <= 0.5 + TOLERANCE
+    assert eraser.rank.item() <= 6, "of eight that may be taken"
+    assert loud @ eraser.matrix[0] @ loud > 0.95
 
 
 def test_random_subspaces_are_as_large_as_what_they_stand_for():

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 Name = TypeVar("Name")
 PENALTIES = tuple(10.0**power for power in range(-3, 4))
-"""Times the mean eigenvalue; which one is taken is decided on vectors that neither fit nor judge."""
+"""Times the mean eigenvalue; which one is taken is decided on vectors that neither fit nor judge; of those that are
+equally good there it is the largest."""
 SMALLEST_SPREAD = 1e-6
 """Numbers that vary less, relative to the largest of their vector's, say nothing and are left at zero."""
 ROUNDING = 1e-8
@@ -208,14 +209,24 @@ def _best(
     offset: Tensor,
     number: Tensor,
 ) -> Probe:
-    """The probe with the penalty that tells most of the choosing vectors, [k, n, p], rightly."""
+    """The probe with the penalty that tells most of the choosing vectors, [k, n, p], rightly; of several that do, the
+    largest. Where a model holds a label so that it is read without a mistake, several do, often all. The smallest would
+    have the probe weigh directions along which hardly anything varies more than loud ones, if they are a little less
+    noisy: a model need not use these, so that taking them out costs nothing, and iterated projection spent all its rank
+    on them. With the largest it reads along the directions that vary most with the label. Only choosing vectors of all
+    classes ask for that: one that never names a class is right on those that lack it, and the largest penalties never
+    name rare ones. There the smallest is taken.
+    """
     chosen = label[parts.choose]
-    best = balanced_share((told == chosen[:, None]).mT, chosen).argmax(-1)  # [k]
+    fitted, asked = (F.one_hot(label)[part].any(0) for part in (parts.fit, parts.choose))
+    tried = torch.tensor(penalties, dtype=torch.float64, device=chosen.device)
+    wanted = tried if bool((asked | ~fitted).all()) else -tried
+    shares = balanced_share((told == chosen[:, None]).mT, chosen)  # [k, p]
+    best = torch.where(shares == shares.amax(-1, keepdim=True), wanted, -torch.inf).argmax(-1)  # [k]
     weight = weights[best, number]
     judged = label[parts.judge]
     right = (found.judge @ weight.to(found.judge) + offset.to(found.judge)).argmax(-1) == judged
-    penalty = torch.tensor(penalties, dtype=torch.float64, device=best.device)[best]
-    return Probe(found.mean, weight, offset, penalty, right, balanced_share(right, judged))
+    return Probe(found.mean, weight, offset, tried[best], right, balanced_share(right, judged))
 
 
 def axes_of(columns: Tensor) -> tuple[Tensor, Tensor]:

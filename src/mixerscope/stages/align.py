@@ -57,11 +57,11 @@ MOST_BYTES = {"cpu": 8 << 30, "cuda": 24 << 30}
 class AlignStates(Stage):
     """Where parts are exchanged, of which rank, and on how many pairs that is learned and judged."""
 
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     """2: what is learned is tried late in documents too, and what is held there put beside what is held early. 3: in
     memory alone, as the stream has the answer in it, from which a subspace can write into a memory that holds something
     else; learned twice, as where it ends depends on where it begins; begun alone as beside other models; with shares by
-    distance."""
+    distance. 4: probes have the largest of equally good penalties, which turns what they read."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Alignments,)
 
     documents: PositiveInt = 1024

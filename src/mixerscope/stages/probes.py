@@ -37,9 +37,9 @@ SHUFFLED, CONTROL, UNTRAINED, LOGISTIC, PENALTY = "shuffled", "control", "untrai
 class ProbeStates(Stage):
     """Which labels are read, where, and from how many vectors."""
 
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     """2: products of vectors in single precision on a CPU, which may tell one vector in thousands otherwise.
-    3: intervals of the accuracies."""
+    3: intervals of the accuracies. 4: the largest of equally good penalties."""
     artifacts: ClassVar[tuple[type[Artifact], ...]] = (Probes,)
 
     documents: PositiveInt = 5000
