@@ -180,8 +180,8 @@ def boundaries(cells: Cells) -> Found:
 
 def available_not_needed(cells: Cells) -> Found:
     tasks = {key[0] for key in cells.models}
-    by_cell, by_leace = (
-        _of_cells(cells, [*tasks], lambda models, way=way: rank_agreement(models, way)) for way in (ITERATED, LEACE)
+    by_cell, by_iterated = (
+        _of_cells(cells, [*tasks], lambda models, way=way: rank_agreement(models, way)) for way in (LEACE, ITERATED)
     )
     if not by_cell:
         return untestable("in no cell do three seeds have both curves")
@@ -192,14 +192,14 @@ def available_not_needed(cells: Cells) -> Found:
         by_cell, lambda of: statistics.median(statistics.median(values) for values in of.values())
     )
     effect = f"rank correlation {value:.2f}, above {ALIKE} in {len(above)} of {len(medians)} cells"
-    if by_leace:
-        other = statistics.median(statistics.median(values) for values in by_leace.values())
-        effect = f"{effect}; by LEACE {other:.2f}"
     took = _of_cells(cells, [*tasks], lambda models: rank_agreement(models, LEACE, refitted=True))
     if took:
         each = [statistics.median(values) for values in took.values()]
         high_there = sum(own > ALIKE for own in each)
         effect = f"{effect}, where a refit says that it took the state {statistics.median(each):.2f}, above {ALIKE} in"
         effect = f"{effect} {high_there} of {len(each)}"
+    if by_iterated:
+        other = statistics.median(statistics.median(values) for values in by_iterated.values())
+        effect = f"{effect}; by {ITERATED} {other:.2f}"
     outcome: Outcome = "contradicted" if len(above) == len(medians) else "supported"
     return Found(outcome, effect, value, low, high, min(map(len, by_cell.values())))

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from mixerscope.artifacts.erasures import LEAST_READ, MOST_LEFT
-from mixerscope.experiments.task_flip.tables import ELSEWHERE, lacking
+from mixerscope.experiments.task_flip.tables import NOT_OF_VERDICTS, lacking
 
 CONVOLVED = "conv_out"
 """How the sites behind short convolutions end."""
@@ -122,8 +122,7 @@ def models_of(tables: dict[str, pl.DataFrame]) -> list[Model]:
     lengths, curves, erasures, again, recovered = (
         _by_run(tables[name]) for name in ("lengths", "probes", "erasures", "refitted", "recoveries")
     )
-    # What is left elsewhere gives no model its name.
-    older = set[str]().union(*(ids for stage, ids in lacking(tables).items() if stage != ELSEWHERE))
+    older = set[str]().union(*(ids for stage, ids in lacking(tables).items() if stage not in NOT_OF_VERDICTS))
     found: list[Model] = []
     for row in tables["models"].iter_rows(named=True):
         own = lengths.get(row["run_id"], [])

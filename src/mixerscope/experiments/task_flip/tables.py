@@ -34,6 +34,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "dev_accuracy": _NUMBER,
         **dict.fromkeys(("verdict", "verdict_reason", "tests", "source", "device", "made_by"), pl.String),
         "unwritten": pl.List(pl.String),
+        "probed_by": pl.Int32,
     },
     "lengths": {
         "run_id": pl.String,
@@ -161,6 +162,11 @@ ALONE = "align in memory alone"
 """Of runs whose subspaces were learned in memory and stream together."""
 ELSEWHERE = "erase, read in other documents"
 """Of runs in which what is left was read only where erasures were found."""
+PENALTIES = "the largest of equally good penalties"
+"""Of runs whose probes, and erasures by them, were of the smallest: revisions of `probes` before this one."""
+LARGEST = 4
+NOT_OF_VERDICTS = (ELSEWHERE, PENALTIES)
+"""What gives no model its name."""
 
 
 def lacking(tables: Tables) -> dict[str, list[str]]:
@@ -177,6 +183,8 @@ def lacking(tables: Tables) -> dict[str, list[str]]:
         found[stage] = models.join(tried.filter(~pl.col(asked)), on="run_id", how="semi")["run_id"].to_list()
     read = tables["erasures"].group_by("run_id").agg(pl.col("unseen").is_not_null().any()).filter(~pl.col("unseen"))
     found[ELSEWHERE] = models.join(read, on="run_id", how="semi")["run_id"].to_list()
+    probed = models.join(tables["probes"], on="run_id", how="semi")
+    found[PENALTIES] = probed.filter(pl.col("probed_by").fill_null(0) < LARGEST)["run_id"].to_list()
     return {stage: ids for stage, ids in found.items() if ids}
 
 
@@ -233,6 +241,7 @@ def _model(result: RunResult) -> Iterator[Row]:
         "device": made.device,
         "made_by": str(made.git.get("commit", ""))[:12],
         "unwritten": written and written.unwritten and list(written.unwritten),
+        "probed_by": result.stages["probes"].record.identity["revision"] if "probes" in result.stages else None,
     }
 
 
