@@ -69,32 +69,45 @@ def kept_folders(root: Path) -> list[Path]:
 
 def read_tables(folder: Path) -> dict[str, pl.DataFrame]:
     """The tables of a figure. What was watched during training is empty where nothing was."""
-    noted, watched = read_about(folder).get("files", {}), _file(folder, WATCHED)
+    read_about(folder)  # refuses what it does not say as it should
     found = {name: read_table(_file(folder, name), columns) for name, columns in FILES.items()}
-    there = watched.is_file() or watched.name in noted
-    nothing = pl.DataFrame(schema=WATCHED_COLUMNS)
-    return {**found, WATCHED: read_table(watched, WATCHED_COLUMNS) if there else nothing}
+    watched, nothing = _file(folder, WATCHED), pl.DataFrame(schema=WATCHED_COLUMNS)
+    return {**found, WATCHED: read_table(watched, WATCHED_COLUMNS) if is_kept(watched) else nothing}
 
 
 def _file(folder: Path, table: str) -> Path:
     return folder / f"{table}.parquet"
 
 
+def is_kept(path: Path) -> bool:
+    """Whether a table is there, or should be, as what is said of its folder names it."""
+    return path.name in read_about(path.parent, {}).get("files", {}) or path.is_file()
+
+
 def read_table(path: Path, columns: Mapping[str, Any]) -> pl.DataFrame:
     """These columns of a table."""
-    if not path.is_file():
-        raise UserError(f"there is no {path}, which belongs to what lies beside it; {_again(path.parent)}")
-    table = read_parquet(path)
+    return _of_types(path, _read_parquet(path), columns).select(list(columns))
+
+
+def read_older_table(path: Path, columns: Mapping[str, Any]) -> pl.DataFrame:
+    """A table that may be from before some of these columns were there."""
+    table = _read_parquet(path)
+    return _of_types(path, table, {name: kind for name, kind in columns.items() if name in table.schema})
+
+
+def _of_types(path: Path, table: pl.DataFrame, columns: Mapping[str, Any]) -> pl.DataFrame:
     wrong = [name for name, kind in columns.items() if table.schema.get(name) != kind]
     if wrong:
         raise UserError(f"{path} lacks {', '.join(wrong)}, or has another type there; {_again(path.parent)}")
-    return table.select(list(columns))
+    return table
 
 
-def read_parquet(path: Path) -> pl.DataFrame:
+def _read_parquet(path: Path) -> pl.DataFrame:
     """A table as it lies there. Its hash is looked at first, where that is noted: some damage ends the process that
     reads it."""
     noted = read_about(path.parent, {}).get("files", {})
+    if not path.is_file():
+        raise UserError(f"there is no {path}, which belongs to what lies beside it; {_again(path.parent)}")
     if path.name in noted and sha256(path) != noted[path.name]:
         raise UserError(f"{path} is not the file whose hash {ABOUT} has; {_again(path.parent)}")
     try:
