@@ -1,6 +1,7 @@
 """The study of tracked states, tiny: run, kept, taken in again and again, and drawn."""
 
 import json
+import shutil
 
 import polars as pl
 import pytest
@@ -49,6 +50,16 @@ def test_what_is_kept_is_drawn_again_without_the_runs(studied, capsys):
     (folder / FOUND).unlink()
     assert main(["figure", "task-flip", str(studied / "kept")]) == 0
     assert (folder / FOUND).read_bytes() == before
+
+
+def test_tables_without_a_record_are_drawn_and_no_record_is_made_up(studied, tmp_path):
+    """It would not say what they were asked for, and nobody could read them any more."""
+    folder = tmp_path / "task-flip"
+    shutil.copytree(studied / "kept" / "task-flip", folder)
+    (folder / ABOUT).unlink()
+    for _ in range(2):
+        assert main(["figure", "task-flip", str(tmp_path)]) == 0
+        assert not (folder / ABOUT).exists()
 
 
 def test_verdicts_are_judged_from_tables_as_they_are_from_runs(studied):

@@ -65,10 +65,11 @@ def take_in(root: Path, sources: Sequence[Path], asked: Asked, command: str) -> 
 
 
 def judge_again(folder: Path) -> Tables:
-    """The tables of a folder, judged by the rules of this version; those that this changes are written."""
+    """The tables of a folder, judged by the rules of this version; those that this changes are written, where it is on
+    record how they were made."""
     before, found, said = stored(folder), load(folder), read_about(folder, ASKED)
     changed = {name: frame for name, frame in found.items() if not frame.equals(before[name])}
-    if changed or said.get("judged_by_revision") != TrackStates.revision:
+    if said and (changed or said.get("judged_by_revision") != TrackStates.revision):
         write_tables(folder, changed, {**said, "judged_by_revision": TrackStates.revision})
     return found
 
