@@ -11,7 +11,15 @@ from mixerscope.cli import main
 from mixerscope.errors import UserError
 from mixerscope.experiments.paper import records
 from mixerscope.experiments.paper.data import kept_ids
-from mixerscope.experiments.paper.records import ABOUT, ASKED, note_packs, packs_in, read_about, read_tables
+from mixerscope.experiments.paper.records import (
+    ABOUT,
+    ASKED,
+    note_packs,
+    packs_in,
+    read_about,
+    read_tables,
+    write_tables,
+)
 from mixerscope.experiments.paper.render import load_results, refuse_to_keep
 from mixerscope.experiments.paper.sweeps import Choice
 from mixerscope.experiments.task_flip.tables import load, stored, whole_ids
@@ -274,10 +282,27 @@ def test_packs_are_noted_when_a_figure_is_drawn_and_another_one_is_refused(kept,
     (folder / "best.pack").write_bytes(b"a pack")
     assert main(["figure", "fig4a", str(kept)]) == 0
     assert read_about(folder)["packs"] == packs_in(folder) == {"best.pack": records.sha256(folder / "best.pack")}
+
+
+@pytest.mark.parametrize("name", ["fig4a", "task-flip"])
+def test_a_pack_that_is_another_one_is_refused_and_not_noted(name, study, kept, tmp_path, capsys):
+    folder = kept / name
+    (folder / "best.pack").write_bytes(b"a pack")
+    rewritten(folder, packs=packs_in(folder))
     (folder / "best.pack").write_bytes(b"another")
-    capsys.readouterr()
-    assert main(["figure", "fig4a", str(kept)]) == 2
-    assert "best.pack is not the pack whose hash about.json has" in capsys.readouterr().err
+    before = (folder / ABOUT).read_bytes()
+    taken = str(KEPT / "fig4a" / "d64-none-and-1.pack")
+    for words in (
+        ["figure", name, str(kept)],
+        ["reproduce", name, "--results", str(kept), "--out", str(tmp_path / "runs")],
+        ["reproduce", name, "--results", str(kept), "--collect", taken],
+    ):
+        assert main(words) == 2
+        assert "best.pack is not the pack whose hash about.json has" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(UserError, match=r"best\.pack is not the pack"):
+        write_tables(folder, {}, {})
+    assert (folder / ABOUT).read_bytes() == before
 
 
 @pytest.mark.parametrize("folder", sorted(path.parent for path in KEPT.glob(f"*/{ABOUT}")), ids=lambda path: path.name)

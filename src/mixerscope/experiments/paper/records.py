@@ -179,23 +179,29 @@ def packs_in(folder: Path) -> dict[str, str]:
     return {path.name: sha256(path) for path in sorted(folder.glob("*.pack"))}
 
 
-def note_packs(folder: Path) -> None:
-    """Notes the hashes of packs that were put beside the tables since; refuses one that is no longer what was noted."""
-    about, found = read_about(folder, ASKED), packs_in(folder)
-    if not about or about.get("packs", {}) == found:
-        return
-    for name, noted in about.get("packs", {}).items():
-        if found.get(name, noted) != noted:
+def refuse_other_packs(folder: Path) -> None:
+    """Refuses packs that are no longer what was noted."""
+    noted, found = read_about(folder, {}).get("packs", {}), packs_in(folder)
+    for name, known in noted.items():
+        if found.get(name, known) != known:
             raise UserError(
                 f"{folder / name} is not the pack whose hash {ABOUT} has; get it again, or give it a new name"
             )
-    write_about(folder, {**about, "packs": found})
+
+
+def note_packs(folder: Path) -> None:
+    """Notes the hashes of packs that were put beside the tables since; refuses one that is no longer what was noted."""
+    refuse_other_packs(folder)
+    about, found = read_about(folder, ASKED), packs_in(folder)
+    if about and about.get("packs", {}) != found:
+        write_about(folder, {**about, "packs": found})
 
 
 def write_tables(folder: Path, tables: Mapping[str, pl.DataFrame], said: Mapping[str, Any]) -> None:
     """Puts tables into a folder, and what is said of them, with the hashes of all that lie there then. Whoever is
     killed meanwhile leaves those of before, or such as whoever reads them next puts into their place."""
     make_folder(folder)
+    refuse_other_packs(folder)
     making = folder / MAKING
     shutil.rmtree(making, ignore_errors=True)
     make_folder(making)

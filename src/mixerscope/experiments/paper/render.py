@@ -21,6 +21,7 @@ from mixerscope.experiments.paper.records import (
     note_packs,
     read_about,
     read_tables,
+    refuse_other_packs,
     refuse_others,
     sha256,
     write_tables,
@@ -134,6 +135,8 @@ def refuse_to_keep(root: Path, choice: Choice) -> None:
 def _kept_tables(root: Path, choice: Choice) -> dict[str, dict[str, pl.DataFrame]]:
     """Of each figure below a folder, which have to be what was asked for now."""
     found = {folder.name: read_tables(folder) for folder in kept_folders(root)}
+    for name in found:
+        refuse_other_packs(root / name)
     refuse_others(root, choice)
     return found
 
