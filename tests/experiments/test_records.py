@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
@@ -200,6 +201,17 @@ def test_a_study_whose_first_tables_were_never_put_into_their_place_is_read(read
     left_by_a_kill(study)
     after = read(study)
     assert all(after[name].equals(frame) for name, frame in before.items())
+
+
+def test_several_may_read_at_once_what_a_kill_left(kept):
+    folder = kept / "fig4a"
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for _ in range(40):
+        left_by_a_kill(folder)
+        with ThreadPoolExecutor(4) as readers:
+            said = [readers.submit(read_about, folder) for _ in range(4)]
+        assert [one.result()["runs"] for one in said] == [42] * 4
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
 
 
 @pytest.mark.parametrize("read", [kept_ids, lambda root: whole_ids(root / "task-flip")], ids=["all", "study"])

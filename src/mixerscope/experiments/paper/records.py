@@ -7,6 +7,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -216,14 +217,17 @@ def write_tables(folder: Path, tables: Mapping[str, pl.DataFrame], said: Mapping
 
 
 def _settle(folder: Path) -> None:
-    """Puts tables that are whole into the place of others, all of them: some with others' would be nobody's result."""
+    """Puts tables that are whole into the place of others, all of them: some with others' would be nobody's result. Of
+    several who read at once, each puts there what the others have not yet."""
     made = folder / MADE
     if not made.is_dir():
         return
     try:
-        for path in made.iterdir():
-            _put(path, folder / path.name)
-        made.rmdir()
+        with suppress(FileNotFoundError):
+            for path in [*made.iterdir()]:
+                with suppress(FileNotFoundError):
+                    _put(path, folder / path.name)
+            made.rmdir()
     except OSError as error:
         raise CannotWrite(folder, error) from error
 
