@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import polars as pl
 import pytest
@@ -138,6 +139,23 @@ def test_killed_before_tables_are_whole_leaves_those_of_before(places, tmp_path,
     take_in(tmp_path, [load_figure("fig3")], [proven], CHOICE, "another")
     assert not (tmp_path / "fig3" / records.MAKING).exists()
     assert Results.load(tmp_path).runs["proof"].to_list() == [True]
+
+
+def test_two_that_take_in_at_once_take_turns_and_neither_is_lost(places, tmp_path):
+    """Each has read what is kept before it adds to it: without turns one of both was lost, or tables of both lay beside
+    each other."""
+    bare, proven = places
+    for turn in range(4):
+        root = tmp_path / str(turn)
+        with ThreadPoolExecutor(2) as both:
+            asked = [
+                both.submit(take_in, root, [load_figure("fig3")], [source], CHOICE, source.name)
+                for source in (bare, proven)
+            ]
+        assert [one.result() for one in asked] == [1, 1]
+        assert Results.load(root).runs["proof"].to_list() == [True]
+        assert sorted(read_about(root / "fig3")["commands"]) == ["bare", "proven"]
+        assert [path.name for path in root.iterdir()] == ["fig3"], "nothing is left of taking turns"
 
 
 def _files(root):

@@ -6,8 +6,8 @@ Both are looked at before they are used: what is damaged, or was made in another
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ import polars as pl
 from mixerscope.errors import CannotWrite, UserError
 from mixerscope.experiments.paper.schemas import FILES, WATCHED, WATCHED_COLUMNS
 from mixerscope.experiments.paper.sweeps import Choice, figure_names
+from mixerscope.signals import refuse_signals
 from mixerscope.spec import read_data_file
-from mixerscope.store import make_folder, replacing, write_bytes
+from mixerscope.store import locked, make_folder, replacing, write_bytes
 
 ABOUT = "about.json"
 COMPRESSION = {"compression": "zstd", "compression_level": 19}
@@ -195,7 +196,16 @@ def note_packs(folder: Path) -> None:
     refuse_other_packs(folder)
     about, found = read_about(folder, ASKED), packs_in(folder)
     if about and about.get("packs", {}) != found:
-        write_about(folder, {**about, "packs": found})
+        with changing(folder.parent):
+            write_about(folder, {**read_about(folder, ASKED), "packs": found})
+
+
+@contextmanager
+def changing(root: Path) -> Iterator[None]:
+    """While open no other process changes what is kept below a folder: whoever adds to tables has read them first, and
+    two at once would lose what one of them adds, or leave tables of both."""
+    with locked(root, ["what is kept"], True, refuse_signals):
+        yield
 
 
 def write_tables(folder: Path, tables: Mapping[str, pl.DataFrame], said: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from mixerscope.experiments.paper.drawing import configured
 from mixerscope.experiments.paper.records import (
     ABOUT,
     asked_below,
+    changing,
     kept_folders,
     note_packs,
     read_about,
@@ -53,19 +54,19 @@ def take_in(root: Path, figures: Sequence[Figure], sources: Sequence[Path], choi
     """Puts the runs of packs and run folders into the tables below `root`, each into the folder of the first figure it
     belongs to. Runs that are there already are replaced, but none with a proof by one without. Gives how many there
     were."""
-    kept = _kept_tables(root, choice)
     owners = {kind: figure.name for figure in reversed(figures) for kind in kinds_of(figure.name, choice)}
     shares = {name: [kind for kind, owner in owners.items() if owner == name] for name in set(owners.values())}
     tables = collect(sources, owners)
-    count = 0
-    for name, kinds in shares.items():
-        own = tables.runs.filter(pl.col("kind").is_in(kinds))
-        if own.is_empty():
-            continue
-        count += len(own)
-        merged = _merged(own, tables, kept.get(name))
-        trained = {tables.trained_by[run_id] for run_id in own["run_id"] if run_id in tables.trained_by}
-        write_tables(root / name, merged, _said(root / name, merged["runs"], sources, choice, command, trained))
+    with changing(root):
+        kept, count = _kept_tables(root, choice), 0
+        for name, kinds in shares.items():
+            own = tables.runs.filter(pl.col("kind").is_in(kinds))
+            if own.is_empty():
+                continue
+            count += len(own)
+            merged = _merged(own, tables, kept.get(name))
+            trained = {tables.trained_by[run_id] for run_id in own["run_id"] if run_id in tables.trained_by}
+            write_tables(root / name, merged, _said(root / name, merged["runs"], sources, choice, command, trained))
     return count
 
 
