@@ -148,7 +148,8 @@ def reproduce(
     if write_sweep is not None:
         return write_sweeps(sweeps, write_sweep)
     _refuse_unusable(kept, folder)
-    refuse_to_keep(kept, choice)
+    if any(figure.parts for figure in figures):
+        refuse_to_keep(kept, choice)
     title = figures[0].name if len(figures) == 1 else ALL
     code = FINE if collect or not sweeps else run_sweeps(title, sweeps, replace(call, out=folder))
     return max(code, _keep([figure for figure, _ in shares], choice, collect or [folder], kept, typed_command()))
