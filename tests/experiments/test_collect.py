@@ -76,9 +76,11 @@ def test_the_command_of_a_job_is_that_of_its_finished_cohorts():
 
 
 def test_a_command_is_kept_as_it_was_but_for_where_files_lay(monkeypatch):
-    typed = ["reproduce", "fig3", "--set", 'task={"name": "ar"}', "--results", "kept/a"]
-    monkeypatch.setattr("sys.orig_argv", ["/usr/bin/python", "/some/bin/mixerscope", *typed, "--collect", "/me/1.pack"])
-    expected = '--set \'task={"name": "ar"}\' --results kept/a --collect 1.pack'
+    typed = ["reproduce", "fig3", "--set", 'task={"name": "ar"}', "--set", "a.b=c/d", "--results", "kept/a"]
+    files = ["--collect", "/me/1.pack", "--collect=/me/own/2.pack", "--slurm", "chdir=/me/own", "--slurm=chdir=/me/own"]
+    monkeypatch.setattr("sys.orig_argv", ["/usr/bin/python", "/some/bin/mixerscope", *typed, *files])
+    expected = '--set \'task={"name": "ar"}\' --set a.b=c/d --results kept/a'
+    expected = f"{expected} --collect 1.pack --collect=2.pack --slurm chdir=own --slurm=chdir=own"
     assert typed_command() == f"mixerscope reproduce fig3 {expected}"
 
 
