@@ -250,6 +250,15 @@ def test_what_was_asked_for_in_another_way_is_refused_before_anything_is_trained
     assert (kept / "fig4a" / ABOUT).read_bytes() == before
 
 
+def test_where_nothing_is_missing_what_is_kept_is_drawn(kept, tmp_path, capsys):
+    words = ["fig4a", "--widths", "64", "--only", "none,conv-1", "--missing", "--out", str(tmp_path / "runs")]
+    before = (kept / "fig4a" / ABOUT).read_bytes()
+    assert main(["reproduce", *words, "--results", str(kept)]) == 0
+    assert "fig4a is in" in capsys.readouterr().out
+    assert (kept / "fig4a" / "figure.svg").is_file()
+    assert json.loads((kept / "fig4a" / ABOUT).read_text()) == {**json.loads(before), "packs": {}}
+
+
 def test_two_toys_are_told_apart_in_words(kept):
     rewritten(kept / "fig4a", toy=True)
     with pytest.raises(UserError, match=r"keeps a toy, not a toy with train\.steps=2; give another folder"):

@@ -16,17 +16,25 @@ from mixerscope.experiments.task_flip.tables import SCHEMAS, collect, joined, la
 from mixerscope.results import load_runs
 from tests.sweep.test_shipped import SMALL
 
+# The first of the study's sweeps is narrowed to parity alone.
+NARROWED = [*SMALL, 'task={"name": "parity", "length": 6}', "stages.probes.logistic=false"]
+ASKED = ["reproduce", "task-flip", "--toy", "--seeds", "1", *(word for one in NARROWED for word in ("--set", one))]
+
 
 @pytest.fixture(scope="module")
 def studied(tmp_path_factory):
     """One cohort of the study, tiny, kept and drawn."""
     place = tmp_path_factory.mktemp("study")
-    over = [word for setting in SMALL for word in ("--set", setting)]
-    # The first of the study's sweeps is narrowed to parity alone.
-    narrowed = ["--set", 'task={"name": "parity", "length": 6}', "--set", "stages.probes.logistic=false"]
-    words = ["reproduce", "task-flip", "--toy", "--seeds", "1", *over, *narrowed]
-    assert main([*words, "--out", str(place / "runs"), "--results", str(place / "kept")]) == 0
+    assert main([*ASKED, "--out", str(place / "runs"), "--results", str(place / "kept")]) == 0
     return place
+
+
+def test_where_nothing_is_missing_what_is_kept_is_drawn(studied, tmp_path):
+    kept = tmp_path / "kept"
+    shutil.copytree(studied / "kept", kept, ignore=shutil.ignore_patterns(TABLE))
+    assert main([*ASKED, "--missing", "--out", str(tmp_path / "runs"), "--results", str(kept)]) == 0
+    assert (kept / "task-flip" / TABLE).read_text() == (studied / "kept" / "task-flip" / TABLE).read_text()
+    assert not (tmp_path / "runs").exists()
 
 
 def test_runs_are_kept_and_drawn_and_say_what_was_not_run(studied):

@@ -39,8 +39,9 @@ def reproduce_states(
     code = FINE if collect or not runs else run_sweeps(NAME, runs, call)
     if call.dry_run:
         return code
-    count, tuned = take_in(kept, collect or [call.out], asked, command)
-    more = f" and {counted(tuned, 'fine-tuned model')}" if tuned else ""
-    remarks().print(f"{counted(count, 'run')}{more} are kept below {kept}", markup=False, soft_wrap=True)
+    if collect or runs:  # where nothing is missing there may be no runs at all
+        count, tuned = take_in(kept, collect or [call.out], asked, command)
+        more = f" and {counted(tuned, 'fine-tuned model')}" if tuned else ""
+        remarks().print(f"{counted(count, 'run')}{more} are kept below {kept}", markup=False, soft_wrap=True)
     results().print(f"{NAME} is in {write_study(kept)}", markup=False, soft_wrap=True)
     return code
