@@ -139,11 +139,6 @@ def members_of(figure: str, part: str, choice: Choice) -> tuple[list[int], list[
     raise UserError(f"{figure} has no part {part!r}")
 
 
-def shown_widths(figure: Figure, choice: Choice) -> list[int]:
-    """Of all parts of a figure."""
-    return sorted({width for part in figure.parts for width in members_of(figure.name, part.name, choice)[0]})
-
-
 def share_of(restored: float | None, clean: float | None, corrupted: float | None, least: float = 0.0) -> float | None:
     """What was brought back, as a part of what corrupting took; None where that is no more than `least`, or nothing."""
     if restored is None or clean is None or corrupted is None:

@@ -41,8 +41,6 @@ from mixerscope.report.charts import save_chart
 from mixerscope.stages.judge import Judge
 from mixerscope.store import make_folder, write_bytes
 
-ENDINGS = ("svg", "png", "html")
-
 
 def figure_module(name: str) -> ModuleType:
     """The code that draws a figure."""
