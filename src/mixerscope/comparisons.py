@@ -31,7 +31,8 @@ from mixerscope.results import RunResult
 from mixerscope.spec import canonical_json
 from mixerscope.spec.labels import labels
 
-UNEDITED = ACCURACY, LIKELIHOOD, GAP = "accuracy", "likelihood", "gap"
+ACCURACY, LIKELIHOOD = "accuracy", "likelihood"
+UNEDITED = (ACCURACY, LIKELIHOOD, "gap")
 """What can be compared where nothing was edited."""
 What = str | Cell | Sequence[str]
 One = RunResult | Grid | Model | Adapted

@@ -84,6 +84,22 @@ def test_answers_that_follow_directions_do_not_count_beyond_what_a_rule_guesses(
     assert name(lengths(0.88), held, aligned=learned(0.9, 0.9, 0.88)) == "recomputed", "right answers do"
 
 
+def test_directions_that_may_hold_the_state_leave_it_open():
+    held = exchanged((0.0, 0.0, 1.0))
+    found = judge_tracking(lengths(), held, aligned=learned(0.9, 0.5, 0.95))
+    assert (found.name, found.rests_on) == ("undetermined", LEARNED)
+    assert found.reason.startswith("some directions may hold the state, though")
+    assert name(lengths(), held, aligned=learned(0.9, 0.5, 0.5)) == "recomputed", "what is held is not met again"
+
+
+def test_what_is_met_again_in_part_leaves_it_open():
+    held = exchanged((0.0, 0.0, 1.0), met=0.8)
+    found = judge_tracking(lengths(), held, aligned=learned(0.5, 0.5, 0.5))
+    assert (found.name, "0.60 of later answers stay right, neither" in found.reason) == ("undetermined", True)
+    seldom = replace(held, earlier=Earlier(4, 12, sure(0.7)))
+    assert name(lengths(), seldom, aligned=learned(0.5, 0.5, 0.5)) == "recomputed"
+
+
 def test_directions_behind_which_nothing_can_be_told_are_none():
     assert name(lengths(), exchanged((0.0, 0.0, 1.0)), aligned=learned(None, None, None)) == "undetermined"
 
@@ -188,11 +204,20 @@ def test_that_directions_hold_no_state_is_said_where_their_intervals_say_so(with
     assert name(lengths(), exchanged((0.0, 0.0, 1.0)), aligned=found) == expected
 
 
+def test_a_way_of_writing_that_nothing_follows_at_any_distance_withdraws_nothing():
+    held, found = exchanged((0.0, 0.0, 1.0)), learned(0.9, 0.9, 0.98)
+    deaf = [replace(c, by_distance=(1.0, 0.1, 0.7, 0.2), told=(99,) * 4) if c.how == "shift" else c for c in held.cells]
+    assert name(lengths(), replace(held, cells=tuple(deaf)), aligned=found) == "carried"
+
+
 def test_accuracy_over_all_answers_is_held_against_guesses_of_all_answers():
     held = exchanged((1.0, 1.0, 1.0))
     [short] = lengths().lengths
     assert name(Lengths((replace(short, guessing_all=0.5),)), held) == "carried"
     assert name(Lengths((replace(short, guessing_all=0.96),)), held) == "undetermined"
+    near = replace(short, accuracy=Estimate(0.95, 0.93, 0.97, 100))
+    assert name(Lengths((replace(near, guessing_all=0.92),)), held) == "carried"
+    assert name(Lengths((replace(near, guessing_all=0.94),)), held) == "not learned", "a guess may be as good"
 
 
 def test_shares_rise_from_nothing_to_what_follows():

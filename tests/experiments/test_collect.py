@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import polars as pl
 import pytest
@@ -75,9 +76,11 @@ def test_the_command_of_a_job_is_that_of_its_finished_cohorts():
 
 
 def test_a_command_is_kept_as_it_was_but_for_where_files_lay(monkeypatch):
-    typed = ["reproduce", "fig3", "--set", 'task={"name": "ar"}', "--results", "kept/a"]
-    monkeypatch.setattr("sys.orig_argv", ["/usr/bin/python", "/some/bin/mixerscope", *typed, "--collect", "/me/1.pack"])
-    expected = '--set \'task={"name": "ar"}\' --results kept/a --collect 1.pack'
+    typed = ["reproduce", "fig3", "--set", 'task={"name": "ar"}', "--set", "a.b=c/d", "--results", "kept/a"]
+    files = ["--collect", "/me/1.pack", "--collect=/me/own/2.pack", "--slurm", "chdir=/me/own", "--slurm=chdir=/me/own"]
+    monkeypatch.setattr("sys.orig_argv", ["/usr/bin/python", "/some/bin/mixerscope", *typed, *files])
+    expected = '--set \'task={"name": "ar"}\' --set a.b=c/d --results kept/a'
+    expected = f"{expected} --collect 1.pack --collect=2.pack --slurm chdir=own --slurm=chdir=own"
     assert typed_command() == f"mixerscope reproduce fig3 {expected}"
 
 
@@ -138,6 +141,23 @@ def test_killed_before_tables_are_whole_leaves_those_of_before(places, tmp_path,
     take_in(tmp_path, [load_figure("fig3")], [proven], CHOICE, "another")
     assert not (tmp_path / "fig3" / records.MAKING).exists()
     assert Results.load(tmp_path).runs["proof"].to_list() == [True]
+
+
+def test_two_that_take_in_at_once_take_turns_and_neither_is_lost(places, tmp_path):
+    """Each has read what is kept before it adds to it: without turns one of both was lost, or tables of both lay beside
+    each other."""
+    bare, proven = places
+    for turn in range(4):
+        root = tmp_path / str(turn)
+        with ThreadPoolExecutor(2) as both:
+            asked = [
+                both.submit(take_in, root, [load_figure("fig3")], [source], CHOICE, source.name)
+                for source in (bare, proven)
+            ]
+        assert [one.result() for one in asked] == [1, 1]
+        assert Results.load(root).runs["proof"].to_list() == [True]
+        assert sorted(read_about(root / "fig3")["commands"]) == ["bare", "proven"]
+        assert [path.name for path in root.iterdir()] == ["fig3"], "nothing is left of taking turns"
 
 
 def _files(root):

@@ -1,5 +1,6 @@
 """Results that are not there, or are of something else."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from mixerscope.cli import main
 from mixerscope.cli.reproduce import COLLECTS, WRITES
+from mixerscope.experiments.paper.records import ABOUT
 
 KEPT = Path(__file__).parents[2] / "reproduction"
 
@@ -33,6 +35,16 @@ def test_missing_results_are_said_in_a_sentence(words, said, tmp_path, capsys):
 def test_a_table_needs_no_runs(tmp_path, capsys):
     assert main(["reproduce", "table-params", "--results", str(tmp_path)]) == 0
     assert "4a" not in capsys.readouterr().out
+    assert (tmp_path / "table-params" / "figure.svg").is_file()
+
+
+@pytest.mark.parametrize("asked", [{"preset": "paper"}, {"toy": True}, {"settings": {"train.steps": 3}}], ids=str)
+def test_a_table_that_needs_no_runs_is_made_whatever_lies_beside_it(asked, tmp_path):
+    """It takes neither --preset nor --set, so nobody could say what the others were asked for with."""
+    shutil.copytree(KEPT / "fig4a", tmp_path / "fig4a", ignore=shutil.ignore_patterns("*.pack"))
+    about = tmp_path / "fig4a" / ABOUT
+    about.write_text(json.dumps({**json.loads(about.read_text()), **asked}))
+    assert main(["reproduce", "table-params", "--results", str(tmp_path)]) == 0
     assert (tmp_path / "table-params" / "figure.svg").is_file()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
@@ -10,9 +11,19 @@ import pytest
 from mixerscope.cli import main
 from mixerscope.errors import UserError
 from mixerscope.experiments.paper import records
-from mixerscope.experiments.paper.records import ABOUT, ASKED, note_packs, packs_in, read_about, read_tables
+from mixerscope.experiments.paper.data import kept_ids
+from mixerscope.experiments.paper.records import (
+    ABOUT,
+    ASKED,
+    note_packs,
+    packs_in,
+    read_about,
+    read_tables,
+    write_tables,
+)
 from mixerscope.experiments.paper.render import load_results, refuse_to_keep
 from mixerscope.experiments.paper.sweeps import Choice
+from mixerscope.experiments.task_flip.tables import load, stored, whole_ids
 
 KEPT = Path(__file__).parents[2] / "reproduction"
 
@@ -132,14 +143,84 @@ def test_what_is_not_damaged_is_read(kept):
     refuse_to_keep(kept, Choice())
 
 
-def test_a_damaged_study_is_said_in_a_sentence(tmp_path, capsys):
-    folder = tmp_path / "task-flip"
-    shutil.copytree(KEPT / "task-flip", folder, ignore=shutil.ignore_patterns("*.pack", "figure.*"))
+def no_erasures(folder: Path) -> str:
     (folder / "erasures.parquet").write_bytes(b"PAR1")
-    for words in (["figure", "task-flip"], ["reproduce", "task-flip", "--out", str(tmp_path / "runs"), "--results"]):
-        assert main([*words, str(tmp_path)]) == 2
-        assert "erasures.parquet is not the file whose hash" in capsys.readouterr().err
+    return "erasures.parquet is not the file whose hash"
+
+
+def lost_interchanges(folder: Path) -> str:
+    """Without which every model would be without a verdict."""
+    (folder / "interchanges.parquet").unlink()
+    return "interchanges.parquet, which belongs to what lies beside it"
+
+
+def lost_models(folder: Path) -> str:
+    (folder / "models.parquet").unlink()
+    return "models.parquet, which belongs to what lies beside it"
+
+
+def words_for_numbers(folder: Path) -> str:
+    path = folder / "lengths.parquet"
+    pl.read_parquet(path).with_columns(pl.col("times").cast(pl.String)).write_parquet(path)
+    rewritten(folder, files=None)
+    return "lengths.parquet lacks times, or has another type there"
+
+
+@pytest.fixture
+def study(tmp_path) -> Path:
+    """What is kept of the study, where it may be damaged."""
+    folder = tmp_path / "kept" / "task-flip"
+    shutil.copytree(KEPT / "task-flip", folder, ignore=shutil.ignore_patterns("*.pack", "figure.*"))
+    return folder
+
+
+@pytest.mark.parametrize("damage", [no_erasures, lost_interchanges, lost_models, words_for_numbers])
+def test_a_damaged_study_is_said_in_a_sentence(damage, study, tmp_path, capsys):
+    said = damage(study)
+    before = {path: path.read_bytes() for path in study.iterdir()}
+    own = ["--out", str(tmp_path / "runs")]
+    for words in (["figure"], ["reproduce", *own, "--results"], ["reproduce", *own, "--missing", "--results"]):
+        assert main([words[0], "task-flip", *words[1:], str(study.parent)]) == 2
+        complaint = capsys.readouterr().err
+        assert said in complaint
+        assert complaint.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+    assert {path: path.read_bytes() for path in study.iterdir()} == before
+
+
+def left_by_a_kill(folder: Path) -> None:
+    """As whoever is killed before the first file is in its place leaves what is kept for the first time."""
+    (folder / records.MADE).mkdir()
+    for path in [*folder.glob("*.parquet"), folder / ABOUT]:
+        path.rename(folder / records.MADE / path.name)
+
+
+@pytest.mark.parametrize("read", [stored, load])
+def test_a_study_whose_first_tables_were_never_put_into_their_place_is_read(read, study):
+    before = read(study)
+    left_by_a_kill(study)
+    after = read(study)
+    assert all(after[name].equals(frame) for name, frame in before.items())
+
+
+def test_several_may_read_at_once_what_a_kill_left(kept):
+    folder = kept / "fig4a"
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for _ in range(40):
+        left_by_a_kill(folder)
+        with ThreadPoolExecutor(4) as readers:
+            said = [readers.submit(read_about, folder) for _ in range(4)]
+        assert [one.result()["runs"] for one in said] == [42] * 4
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+
+
+@pytest.mark.parametrize("read", [kept_ids, lambda root: whole_ids(root / "task-flip")], ids=["all", "study"])
+def test_runs_whose_first_tables_were_never_put_into_their_place_are_not_missing(read, study, kept):
+    before = read(kept)
+    assert before
+    for folder in (study, kept / "fig4a"):
+        left_by_a_kill(folder)
+    assert read(kept) == before
 
 
 @pytest.mark.parametrize(
@@ -167,6 +248,15 @@ def test_what_was_asked_for_in_another_way_is_refused_before_anything_is_trained
     assert complaint.count("\n") == 1
     assert not (kept.parent / "runs").exists()
     assert (kept / "fig4a" / ABOUT).read_bytes() == before
+
+
+def test_where_nothing_is_missing_what_is_kept_is_drawn(kept, tmp_path, capsys):
+    words = ["fig4a", "--widths", "64", "--only", "none,conv-1", "--missing", "--out", str(tmp_path / "runs")]
+    before = (kept / "fig4a" / ABOUT).read_bytes()
+    assert main(["reproduce", *words, "--results", str(kept)]) == 0
+    assert "fig4a is in" in capsys.readouterr().out
+    assert (kept / "fig4a" / "figure.svg").is_file()
+    assert json.loads((kept / "fig4a" / ABOUT).read_text()) == {**json.loads(before), "packs": {}}
 
 
 def test_two_toys_are_told_apart_in_words(kept):
@@ -213,10 +303,27 @@ def test_packs_are_noted_when_a_figure_is_drawn_and_another_one_is_refused(kept,
     (folder / "best.pack").write_bytes(b"a pack")
     assert main(["figure", "fig4a", str(kept)]) == 0
     assert read_about(folder)["packs"] == packs_in(folder) == {"best.pack": records.sha256(folder / "best.pack")}
+
+
+@pytest.mark.parametrize("name", ["fig4a", "task-flip"])
+def test_a_pack_that_is_another_one_is_refused_and_not_noted(name, study, kept, tmp_path, capsys):
+    folder = kept / name
+    (folder / "best.pack").write_bytes(b"a pack")
+    rewritten(folder, packs=packs_in(folder))
     (folder / "best.pack").write_bytes(b"another")
-    capsys.readouterr()
-    assert main(["figure", "fig4a", str(kept)]) == 2
-    assert "best.pack is not the pack whose hash about.json has" in capsys.readouterr().err
+    before = (folder / ABOUT).read_bytes()
+    taken = str(KEPT / "fig4a" / "d64-none-and-1.pack")
+    for words in (
+        ["figure", name, str(kept)],
+        ["reproduce", name, "--results", str(kept), "--out", str(tmp_path / "runs")],
+        ["reproduce", name, "--results", str(kept), "--collect", taken],
+    ):
+        assert main(words) == 2
+        assert "best.pack is not the pack whose hash about.json has" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(UserError, match=r"best\.pack is not the pack"):
+        write_tables(folder, {}, {})
+    assert (folder / ABOUT).read_bytes() == before
 
 
 @pytest.mark.parametrize("folder", sorted(path.parent for path in KEPT.glob(f"*/{ABOUT}")), ids=lambda path: path.name)

@@ -1,6 +1,7 @@
 """The study of tracked states, tiny: run, kept, taken in again and again, and drawn."""
 
 import json
+import shutil
 
 import polars as pl
 import pytest
@@ -15,17 +16,25 @@ from mixerscope.experiments.task_flip.tables import SCHEMAS, collect, joined, la
 from mixerscope.results import load_runs
 from tests.sweep.test_shipped import SMALL
 
+# The first of the study's sweeps is narrowed to parity alone.
+NARROWED = [*SMALL, 'task={"name": "parity", "length": 6}', "stages.probes.logistic=false"]
+ASKED = ["reproduce", "task-flip", "--toy", "--seeds", "1", *(word for one in NARROWED for word in ("--set", one))]
+
 
 @pytest.fixture(scope="module")
 def studied(tmp_path_factory):
     """One cohort of the study, tiny, kept and drawn."""
     place = tmp_path_factory.mktemp("study")
-    over = [word for setting in SMALL for word in ("--set", setting)]
-    # The first of the study's sweeps is narrowed to parity alone.
-    narrowed = ["--set", 'task={"name": "parity", "length": 6}', "--set", "stages.probes.logistic=false"]
-    words = ["reproduce", "task-flip", "--toy", "--seeds", "1", *over, *narrowed]
-    assert main([*words, "--out", str(place / "runs"), "--results", str(place / "kept")]) == 0
+    assert main([*ASKED, "--out", str(place / "runs"), "--results", str(place / "kept")]) == 0
     return place
+
+
+def test_where_nothing_is_missing_what_is_kept_is_drawn(studied, tmp_path):
+    kept = tmp_path / "kept"
+    shutil.copytree(studied / "kept", kept, ignore=shutil.ignore_patterns(TABLE))
+    assert main([*ASKED, "--missing", "--out", str(tmp_path / "runs"), "--results", str(kept)]) == 0
+    assert (kept / "task-flip" / TABLE).read_text() == (studied / "kept" / "task-flip" / TABLE).read_text()
+    assert not (tmp_path / "runs").exists()
 
 
 def test_runs_are_kept_and_drawn_and_say_what_was_not_run(studied):
@@ -49,6 +58,16 @@ def test_what_is_kept_is_drawn_again_without_the_runs(studied, capsys):
     (folder / FOUND).unlink()
     assert main(["figure", "task-flip", str(studied / "kept")]) == 0
     assert (folder / FOUND).read_bytes() == before
+
+
+def test_tables_without_a_record_are_drawn_and_no_record_is_made_up(studied, tmp_path):
+    """It would not say what they were asked for, and nobody could read them any more."""
+    folder = tmp_path / "task-flip"
+    shutil.copytree(studied / "kept" / "task-flip", folder)
+    (folder / ABOUT).unlink()
+    for _ in range(2):
+        assert main(["figure", "task-flip", str(tmp_path)]) == 0
+        assert not (folder / ABOUT).exists()
 
 
 def test_verdicts_are_judged_from_tables_as_they_are_from_runs(studied):

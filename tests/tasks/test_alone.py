@@ -117,6 +117,23 @@ def test_guessing_of_all_questions_is_a_mean_over_documents_and_may_know_the_pos
     assert found["most frequent answer"] == pytest.approx((1 / 20 + (2 / 20 + 1 / 2) / 3) / 2, abs=0.02)
 
 
+class Turned(Made):
+    """Asks at 3 for the token there, at 4 for the other one of two."""
+
+    def sample(self, n, rng, split="train"):
+        tokens = torch.randint(FIRST_SYMBOL, FIRST_SYMBOL + 2, (n, 6), generator=rng)
+        targets = torch.full_like(tokens, UNSCORED)
+        targets[:, 3], targets[:, 4] = tokens[:, 3], 2 * FIRST_SYMBOL + 1 - tokens[:, 4]
+        return Batch(tokens, targets)
+
+
+def test_what_follows_the_last_tokens_may_depend_on_where_they_stand():
+    found = {guess.name: guess.accuracy for guess in guessing_of_all(Turned())}
+    assert found["last 1 token"] == pytest.approx(0.5, abs=0.03)
+    assert found["last 1 token, by position"] == 1.0
+    assert best_guess_of_all(Turned()) == 1.0
+
+
 def test_tasks_have_no_state_labels_unless_they_say_so():
     task = AR(num_pairs=2)
     assert task.states(task.sample(2, generator(0))) == {}

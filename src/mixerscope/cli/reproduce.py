@@ -148,10 +148,13 @@ def reproduce(
     if write_sweep is not None:
         return write_sweeps(sweeps, write_sweep)
     _refuse_unusable(kept, folder)
-    refuse_to_keep(kept, choice)
+    if any(figure.parts for figure in figures):
+        refuse_to_keep(kept, choice)
     title = figures[0].name if len(figures) == 1 else ALL
     code = FINE if collect or not sweeps else run_sweeps(title, sweeps, replace(call, out=folder))
-    return max(code, _keep([figure for figure, _ in shares], choice, collect or [folder], kept, typed_command()))
+    # Where nothing is missing there may be no runs at all.
+    sources = collect or ([folder] if sweeps else [])
+    return max(code, _keep([figure for figure, _ in shares], choice, sources, kept, typed_command()))
 
 
 READS = {CLAIMS: ("--preset",), PAGE: (), "table-params": ("--dry-run",)}
@@ -267,7 +270,7 @@ def _keep(figures: "list[Figure]", choice: "Choice", sources: list[Path], kept: 
     from mixerscope.cli.console import remarks
     from mixerscope.experiments.paper.render import load_results, missing, take_in, write_figure
 
-    if any(figure.parts for figure in figures):
+    if sources and any(figure.parts for figure in figures):
         count = take_in(kept, figures, sources, choice, command)
         remarks().print(f"{count} runs are kept below {kept}", markup=False, soft_wrap=True)
     results_kept = load_results(kept) if any(figure.parts for figure in figures) else None

@@ -23,6 +23,7 @@ def reproduce_states(
     command: str,
 ) -> int:
     """Runs what was asked for of the study, keeps it and draws it; what is finished is not made again."""
+    from mixerscope.experiments.paper.records import refuse_other_packs
     from mixerscope.experiments.paper.sweeps import without
     from mixerscope.experiments.task_flip.render import take_in, write_study
     from mixerscope.experiments.task_flip.study import NAME, sweeps
@@ -32,12 +33,15 @@ def reproduce_states(
     if write_sweep is not None:
         return write_sweeps(runs, write_sweep)
     if not call.dry_run:
-        stored(kept / NAME)  # what is damaged is refused before anything is trained
+        # What is damaged is refused before anything is trained.
+        stored(kept / NAME)
+        refuse_other_packs(kept / NAME)
     code = FINE if collect or not runs else run_sweeps(NAME, runs, call)
     if call.dry_run:
         return code
-    count, tuned = take_in(kept, collect or [call.out], asked, command)
-    more = f" and {counted(tuned, 'fine-tuned model')}" if tuned else ""
-    remarks().print(f"{counted(count, 'run')}{more} are kept below {kept}", markup=False, soft_wrap=True)
+    if collect or runs:  # where nothing is missing there may be no runs at all
+        count, tuned = take_in(kept, collect or [call.out], asked, command)
+        more = f" and {counted(tuned, 'fine-tuned model')}" if tuned else ""
+        remarks().print(f"{counted(count, 'run')}{more} are kept below {kept}", markup=False, soft_wrap=True)
     results().print(f"{NAME} is in {write_study(kept)}", markup=False, soft_wrap=True)
     return code

@@ -88,12 +88,6 @@ class Span:
         """[k, n, p] of what is held, along the axes."""
         return _side_by_side(column, self.scales).sub_(self.mean) @ self.axes
 
-    def root_of(self, chosen: Callable[[str], bool], sizes: Mapping[str, int]) -> Tensor:
-        """[k, p, p] such that distances of coordinates times it are those at the chosen sites alone."""
-        at_site = torch.cat([torch.full((sizes[site],), float(chosen(site))) for site in self.sites]).to(self.axes)
-        values, turn = torch.linalg.eigh(self.axes.mT @ (self.axes * at_site[:, None]))
-        return turn * values.clamp(min=0).sqrt().unsqueeze(-2)
-
     def moved(self, column: Column, change: Tensor) -> Column:
         """What is held after a change [k, n, p] of its coordinates."""
         whole = change.to(self.axes) @ self.axes.mT

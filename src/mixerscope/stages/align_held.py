@@ -8,7 +8,6 @@ from torch import Tensor
 from mixerscope.artifacts import Estimate
 from mixerscope.interventions.alignment import Span
 from mixerscope.interventions.members import Members
-from mixerscope.interventions.states import is_state
 from mixerscope.interventions.transplant import Column, answers_after, columns
 from mixerscope.probing.ridge import Parts
 from mixerscope.stages.state_pairs import StatePairs, draw_pairs, early_and_late, following, right_behind
@@ -132,9 +131,7 @@ def _moved(members: Members, own: HeldLate, late: Late, span: Span, map_: Tensor
 def _earlier(members: Members, own: HeldLate, late: Late, span: Span, map_: Tensor) -> list[Estimate]:
     """A memory that is the state is met again along them, whatever else is held; a count, or inputs, are not."""
     here, there = (span.coordinates(column) @ map_ for column in (own.held, own.early))
-    # Near by what is held alone: the stream has the answer in it, by which any two of one state would be near.
-    weight = span.root_of(is_state, {site: x.shape[-1] for site, x in own.held.items()})
-    near = torch.nan_to_num(torch.cdist(here @ weight, there @ weight), float("inf")).argmin(-1, keepdim=True)
+    near = torch.nan_to_num(torch.cdist(here, there), float("inf")).argmin(-1, keepdim=True)
     change = there.gather(1, near.expand(-1, -1, there.shape[-1])) - here
     said = answers_after(members, late.documents, late.position, span.moved(own.held, change))
     return [right_behind(one, late.documents, late.position) for one in said]

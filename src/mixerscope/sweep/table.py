@@ -1,5 +1,6 @@
 """The table of seconds: what each cohort and each job took, kept beside the runs and printed at the end."""
 
+import re
 import shlex
 import sys
 import time
@@ -115,9 +116,9 @@ class SweepTable:
 
 
 def typed_command() -> str:
-    """How this process was called; of files that were given from the root of the disk the name alone, since where they
-    lay is nobody's business."""
-    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.orig_argv]
+    """How this process was called; of files that were given from the root of the disk, as words or behind options and
+    `=`, the name alone, since where they lay is nobody's business."""
+    words = [re.sub(r"^((?:[\w.-]+=)*)(/.*)", lambda at: at[1] + Path(at[2]).name, word) for word in sys.orig_argv]
     script = len(words) > 1 and Path(words[1]).name == "mixerscope"
     return shlex.join(["mixerscope", *words[2:]] if script else words)
 

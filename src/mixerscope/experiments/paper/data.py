@@ -12,7 +12,7 @@ import polars as pl
 
 from mixerscope.errors import UserError
 from mixerscope.experiments.paper.collect import NO_PROOF, kind_of_spec
-from mixerscope.experiments.paper.records import kept_folders, read_table, read_tables
+from mixerscope.experiments.paper.records import is_kept, kept_folders, read_table, read_tables
 from mixerscope.experiments.paper.schemas import EMERGENCE, FILES, RUNS, WATCHED
 from mixerscope.experiments.paper.sweeps import (
     RATE,
@@ -99,10 +99,12 @@ def kept_ids(root: Path, proven: bool = False) -> set[str]:
     """Every run that is kept below a folder, of figures and of studies; `proven` leaves out those that have no name for
     want of a proof."""
     told = {name: RUNS[name] for name in ("run_id", "mechanism")}
-    figures = (read_table(table, told) for table in root.glob("*/runs.parquet"))
+    folders = [path for path in root.glob("*") if path.is_dir()]
+    of_figures, of_studies = ([path / name for path in folders] for name in ("runs.parquet", "models.parquet"))
+    figures = (read_table(table, told) for table in of_figures if is_kept(table))
     if proven:
         figures = (runs.filter(pl.col("mechanism").ne_missing(NO_PROOF)) for runs in figures)
-    studies = (read_table(table, {"run_id": pl.String}) for table in root.glob("*/models.parquet"))
+    studies = (read_table(table, {"run_id": pl.String}) for table in of_studies if is_kept(table))
     return {run_id for runs in (*figures, *studies) for run_id in runs["run_id"]}
 
 
@@ -135,11 +137,6 @@ def members_of(figure: str, part: str, choice: Choice) -> tuple[list[int], list[
         if own.name == part:
             return list(sweep.vary[WIDTH]), list(sweep.vary[RATE])
     raise UserError(f"{figure} has no part {part!r}")
-
-
-def shown_widths(figure: Figure, choice: Choice) -> list[int]:
-    """Of all parts of a figure."""
-    return sorted({width for part in figure.parts for width in members_of(figure.name, part.name, choice)[0]})
 
 
 def share_of(restored: float | None, clean: float | None, corrupted: float | None, least: float = 0.0) -> float | None:

@@ -40,10 +40,3 @@ def accuracy_rows(results: Results, figure: str, part: str, panel: str, split: s
     if split is not None and not best.is_empty():
         best = best.with_columns((pl.col("name") + ", " + pl.col(split).cast(pl.String)).alias("name"))
     return rows_of(best, panel, "name", "accuracy") if not best.is_empty() else []
-
-
-def as_rows(runs: pl.DataFrame, column: str, names: dict[object, str]) -> pl.DataFrame:
-    """With a column `line`: what the rows of a figure are called."""
-    if runs.is_empty():
-        return runs.with_columns(pl.lit("").alias("line"))
-    return runs.with_columns(pl.col(column).replace_strict(names, return_dtype=pl.String).alias("line"))

@@ -6,7 +6,8 @@ Both are looked at before they are used: what is damaged, or was made in another
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import polars as pl
 from mixerscope.errors import CannotWrite, UserError
 from mixerscope.experiments.paper.schemas import FILES, WATCHED, WATCHED_COLUMNS
 from mixerscope.experiments.paper.sweeps import Choice, figure_names
+from mixerscope.signals import refuse_signals
 from mixerscope.spec import read_data_file
-from mixerscope.store import make_folder, replacing, write_bytes
+from mixerscope.store import locked, make_folder, replacing, write_bytes
 
 ABOUT = "about.json"
 COMPRESSION = {"compression": "zstd", "compression_level": 19}
@@ -69,32 +71,45 @@ def kept_folders(root: Path) -> list[Path]:
 
 def read_tables(folder: Path) -> dict[str, pl.DataFrame]:
     """The tables of a figure. What was watched during training is empty where nothing was."""
-    noted, watched = read_about(folder).get("files", {}), _file(folder, WATCHED)
+    read_about(folder)  # refuses what it does not say as it should
     found = {name: read_table(_file(folder, name), columns) for name, columns in FILES.items()}
-    there = watched.is_file() or watched.name in noted
-    nothing = pl.DataFrame(schema=WATCHED_COLUMNS)
-    return {**found, WATCHED: read_table(watched, WATCHED_COLUMNS) if there else nothing}
+    watched, nothing = _file(folder, WATCHED), pl.DataFrame(schema=WATCHED_COLUMNS)
+    return {**found, WATCHED: read_table(watched, WATCHED_COLUMNS) if is_kept(watched) else nothing}
 
 
 def _file(folder: Path, table: str) -> Path:
     return folder / f"{table}.parquet"
 
 
+def is_kept(path: Path) -> bool:
+    """Whether a table is there, or should be, as what is said of its folder names it."""
+    return path.name in read_about(path.parent, {}).get("files", {}) or path.is_file()
+
+
 def read_table(path: Path, columns: Mapping[str, Any]) -> pl.DataFrame:
     """These columns of a table."""
-    if not path.is_file():
-        raise UserError(f"there is no {path}, which belongs to what lies beside it; {_again(path.parent)}")
-    table = read_parquet(path)
+    return _of_types(path, _read_parquet(path), columns).select(list(columns))
+
+
+def read_older_table(path: Path, columns: Mapping[str, Any]) -> pl.DataFrame:
+    """A table that may be from before some of these columns were there."""
+    table = _read_parquet(path)
+    return _of_types(path, table, {name: kind for name, kind in columns.items() if name in table.schema})
+
+
+def _of_types(path: Path, table: pl.DataFrame, columns: Mapping[str, Any]) -> pl.DataFrame:
     wrong = [name for name, kind in columns.items() if table.schema.get(name) != kind]
     if wrong:
         raise UserError(f"{path} lacks {', '.join(wrong)}, or has another type there; {_again(path.parent)}")
-    return table.select(list(columns))
+    return table
 
 
-def read_parquet(path: Path) -> pl.DataFrame:
+def _read_parquet(path: Path) -> pl.DataFrame:
     """A table as it lies there. Its hash is looked at first, where that is noted: some damage ends the process that
     reads it."""
     noted = read_about(path.parent, {}).get("files", {})
+    if not path.is_file():
+        raise UserError(f"there is no {path}, which belongs to what lies beside it; {_again(path.parent)}")
     if path.name in noted and sha256(path) != noted[path.name]:
         raise UserError(f"{path} is not the file whose hash {ABOUT} has; {_again(path.parent)}")
     try:
@@ -166,23 +181,38 @@ def packs_in(folder: Path) -> dict[str, str]:
     return {path.name: sha256(path) for path in sorted(folder.glob("*.pack"))}
 
 
-def note_packs(folder: Path) -> None:
-    """Notes the hashes of packs that were put beside the tables since; refuses one that is no longer what was noted."""
-    about, found = read_about(folder, ASKED), packs_in(folder)
-    if not about or about.get("packs", {}) == found:
-        return
-    for name, noted in about.get("packs", {}).items():
-        if found.get(name, noted) != noted:
+def refuse_other_packs(folder: Path) -> None:
+    """Refuses packs that are no longer what was noted."""
+    noted, found = read_about(folder, {}).get("packs", {}), packs_in(folder)
+    for name, known in noted.items():
+        if found.get(name, known) != known:
             raise UserError(
                 f"{folder / name} is not the pack whose hash {ABOUT} has; get it again, or give it a new name"
             )
-    write_about(folder, {**about, "packs": found})
+
+
+def note_packs(folder: Path) -> None:
+    """Notes the hashes of packs that were put beside the tables since; refuses one that is no longer what was noted."""
+    refuse_other_packs(folder)
+    about, found = read_about(folder, ASKED), packs_in(folder)
+    if about and about.get("packs", {}) != found:
+        with changing(folder.parent):
+            write_about(folder, {**read_about(folder, ASKED), "packs": found})
+
+
+@contextmanager
+def changing(root: Path) -> Iterator[None]:
+    """While open no other process changes what is kept below a folder: whoever adds to tables has read them first, and
+    two at once would lose what one of them adds, or leave tables of both."""
+    with locked(root, ["what is kept"], True, refuse_signals):
+        yield
 
 
 def write_tables(folder: Path, tables: Mapping[str, pl.DataFrame], said: Mapping[str, Any]) -> None:
     """Puts tables into a folder, and what is said of them, with the hashes of all that lie there then. Whoever is
     killed meanwhile leaves those of before, or such as whoever reads them next puts into their place."""
     make_folder(folder)
+    refuse_other_packs(folder)
     making = folder / MAKING
     shutil.rmtree(making, ignore_errors=True)
     make_folder(making)
@@ -197,14 +227,17 @@ def write_tables(folder: Path, tables: Mapping[str, pl.DataFrame], said: Mapping
 
 
 def _settle(folder: Path) -> None:
-    """Puts tables that are whole into the place of others, all of them: some with others' would be nobody's result."""
+    """Puts tables that are whole into the place of others, all of them: some with others' would be nobody's result. Of
+    several who read at once, each puts there what the others have not yet."""
     made = folder / MADE
     if not made.is_dir():
         return
     try:
-        for path in made.iterdir():
-            _put(path, folder / path.name)
-        made.rmdir()
+        with suppress(FileNotFoundError):
+            for path in [*made.iterdir()]:
+                with suppress(FileNotFoundError):
+                    _put(path, folder / path.name)
+            made.rmdir()
     except OSError as error:
         raise CannotWrite(folder, error) from error
 

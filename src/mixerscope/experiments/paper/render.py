@@ -17,10 +17,12 @@ from mixerscope.experiments.paper.drawing import configured
 from mixerscope.experiments.paper.records import (
     ABOUT,
     asked_below,
+    changing,
     kept_folders,
     note_packs,
     read_about,
     read_tables,
+    refuse_other_packs,
     refuse_others,
     sha256,
     write_tables,
@@ -39,8 +41,6 @@ from mixerscope.report.charts import save_chart
 from mixerscope.stages.judge import Judge
 from mixerscope.store import make_folder, write_bytes
 
-ENDINGS = ("svg", "png", "html")
-
 
 def figure_module(name: str) -> ModuleType:
     """The code that draws a figure."""
@@ -52,19 +52,19 @@ def take_in(root: Path, figures: Sequence[Figure], sources: Sequence[Path], choi
     """Puts the runs of packs and run folders into the tables below `root`, each into the folder of the first figure it
     belongs to. Runs that are there already are replaced, but none with a proof by one without. Gives how many there
     were."""
-    kept = _kept_tables(root, choice)
     owners = {kind: figure.name for figure in reversed(figures) for kind in kinds_of(figure.name, choice)}
     shares = {name: [kind for kind, owner in owners.items() if owner == name] for name in set(owners.values())}
     tables = collect(sources, owners)
-    count = 0
-    for name, kinds in shares.items():
-        own = tables.runs.filter(pl.col("kind").is_in(kinds))
-        if own.is_empty():
-            continue
-        count += len(own)
-        merged = _merged(own, tables, kept.get(name))
-        trained = {tables.trained_by[run_id] for run_id in own["run_id"] if run_id in tables.trained_by}
-        write_tables(root / name, merged, _said(root / name, merged["runs"], sources, choice, command, trained))
+    with changing(root):
+        kept, count = _kept_tables(root, choice), 0
+        for name, kinds in shares.items():
+            own = tables.runs.filter(pl.col("kind").is_in(kinds))
+            if own.is_empty():
+                continue
+            count += len(own)
+            merged = _merged(own, tables, kept.get(name))
+            trained = {tables.trained_by[run_id] for run_id in own["run_id"] if run_id in tables.trained_by}
+            write_tables(root / name, merged, _said(root / name, merged["runs"], sources, choice, command, trained))
     return count
 
 
@@ -134,6 +134,8 @@ def refuse_to_keep(root: Path, choice: Choice) -> None:
 def _kept_tables(root: Path, choice: Choice) -> dict[str, dict[str, pl.DataFrame]]:
     """Of each figure below a folder, which have to be what was asked for now."""
     found = {folder.name: read_tables(folder) for folder in kept_folders(root)}
+    for name in found:
+        refuse_other_packs(root / name)
     refuse_others(root, choice)
     return found
 

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from mixerscope.analysis.prediction import Area
-from mixerscope.experiments.paper.records import ASKED, note_packs, read_about, sha256, write_tables
+from mixerscope.experiments.paper.records import ASKED, changing, note_packs, read_about, sha256, write_tables
 from mixerscope.experiments.task_flip.claims import Claim, Found, decided
 from mixerscope.experiments.task_flip.drawing import figure
 from mixerscope.experiments.task_flip.evidence import LAYERS
@@ -44,32 +44,36 @@ FOUND, TABLE = "found.json", "table.md"
 def take_in(root: Path, sources: Sequence[Path], asked: Asked, command: str) -> tuple[int, int]:
     """Puts the runs of packs and run folders into the tables below `root`; gives how many there are then, and how many
     fine-tuned models."""
-    folder = root / NAME
-    before, tables = read_about(folder, ASKED), merged(folder, collect(sources))
-    models = tables["models"]
-    said = {
-        "preset": "clean",
-        "toy": asked.toy,
-        "settings": dict(asked.settings),
-        "commands": list(dict.fromkeys([*before.get("commands", ()), command])),
-        "sources": {**before.get("sources", {}), **{path.name: sha256(path) for path in sources if path.is_file()}},
-        "runs": len(models),
-        "diverged": int((models["outcome"] == "diverged").sum()),
-        "seeds": sorted(models["seed"].unique().to_list()),
-        "devices": sorted(models["device"].unique().to_list()),
-        "made_by": sorted(models["made_by"].unique().to_list()),
-        "judged_by_revision": TrackStates.revision,
-    }
-    write_tables(folder, tables, said)
+    folder, found = root / NAME, collect(sources)
+    with changing(root):
+        before, tables = read_about(folder, ASKED), merged(folder, found)
+        models = tables["models"]
+        said = {
+            "preset": "clean",
+            "toy": asked.toy,
+            "settings": dict(asked.settings),
+            "commands": list(dict.fromkeys([*before.get("commands", ()), command])),
+            "sources": {**before.get("sources", {}), **{path.name: sha256(path) for path in sources if path.is_file()}},
+            "runs": len(models),
+            "diverged": int((models["outcome"] == "diverged").sum()),
+            "seeds": sorted(models["seed"].unique().to_list()),
+            "devices": sorted(models["device"].unique().to_list()),
+            "made_by": sorted(models["made_by"].unique().to_list()),
+            "judged_by_revision": TrackStates.revision,
+        }
+        write_tables(folder, tables, said)
     return len(models), len(tables["tuned"])
 
 
 def judge_again(folder: Path) -> Tables:
-    """The tables of a folder, judged by the rules of this version; those that this changes are written."""
+    """The tables of a folder, judged by the rules of this version; those that this changes are written, where it is on
+    record how they were made."""
     before, found, said = stored(folder), load(folder), read_about(folder, ASKED)
     changed = {name: frame for name, frame in found.items() if not frame.equals(before[name])}
-    if changed or said.get("judged_by_revision") != TrackStates.revision:
-        write_tables(folder, changed, {**said, "judged_by_revision": TrackStates.revision})
+    if said and (changed or said.get("judged_by_revision") != TrackStates.revision):
+        with changing(folder.parent):
+            if read_about(folder, ASKED) == said:  # or somebody added to them, and judged them all
+                write_tables(folder, changed, {**said, "judged_by_revision": TrackStates.revision})
     return found
 
 

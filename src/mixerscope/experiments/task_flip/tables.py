@@ -13,7 +13,7 @@ from mixerscope.artifacts.recoveries import Recoveries
 from mixerscope.errors import UserError
 from mixerscope.experiments.finetune.results import tuned_in
 from mixerscope.experiments.paper.collect import runs_in
-from mixerscope.experiments.paper.records import read_parquet
+from mixerscope.experiments.paper.records import is_kept, read_older_table
 from mixerscope.experiments.task_flip import erasure_tables, pretrained
 from mixerscope.experiments.task_flip.erasure_tables import Row, boundaries
 from mixerscope.experiments.task_flip.study import architecture_name, task_name
@@ -190,8 +190,6 @@ def lacking(tables: Tables) -> dict[str, list[str]]:
 
 def whole_ids(folder: Path) -> set[str]:
     """Runs that are kept with every stage of the study."""
-    if not (folder / "models.parquet").is_file():
-        return set()
     tables = stored(folder)
     left = {run_id for stage, ids in lacking(tables).items() if stage in ASKED for run_id in ids}
     return {*tables["models"]["run_id"]} - left
@@ -204,9 +202,10 @@ def merged(folder: Path, tables: Tables) -> Tables:
 
 def load(folder: Path) -> Tables:
     """The tables of a folder, judged by the rules of this version."""
-    if not (folder / "models.parquet").is_file():
+    found = stored(folder)
+    if not ids_of(found):
         raise UserError(f"there are no runs in {folder}; `mixerscope reproduce task-flip` makes them")
-    return judged(stored(folder))
+    return judged(found)
 
 
 def stored(folder: Path) -> Tables:
@@ -214,9 +213,9 @@ def stored(folder: Path) -> Tables:
     found = empty()
     for name, nothing in found.items():
         path = folder / f"{name}.parquet"
-        if path.is_file():
+        if is_kept(path):
             # Of runs from before a stage or a column was there, nothing is known of it.
-            found[name] = pl.concat([nothing, read_parquet(path)], how="diagonal")
+            found[name] = pl.concat([nothing, read_older_table(path, SCHEMAS[name])], how="diagonal")
     return found
 
 
