@@ -6,13 +6,17 @@ import shutil
 import polars as pl
 import pytest
 
+from mixerscope.analysis.tracking import judge_tracking
+from mixerscope.artifacts import Erasures, Interchanges
+from mixerscope.artifacts.alignments import Alignments
 from mixerscope.cli import main
 from mixerscope.experiments.paper.records import ABOUT, write_tables
+from mixerscope.experiments.task_flip import verdicts
 from mixerscope.experiments.task_flip.claims import load_claims
 from mixerscope.experiments.task_flip.models import models_of
 from mixerscope.experiments.task_flip.render import FOUND, TABLE
 from mixerscope.experiments.task_flip.study import MAIN, Asked, architecture_name, settings, sweeps, task_name
-from mixerscope.experiments.task_flip.tables import SCHEMAS, collect, joined, lacking, load, merged, whole_ids
+from mixerscope.experiments.task_flip.tables import SCHEMAS, WRITTEN, collect, joined, lacking, load, merged, whole_ids
 from mixerscope.results import load_runs
 from tests.sweep.test_shipped import SMALL
 
@@ -77,6 +81,35 @@ def test_verdicts_are_judged_from_tables_as_they_are_from_runs(studied):
     assert len(runs) == len(told) == 5
     for run in runs:
         assert told[run.run_id] == {"verdict": run.state_verdict.name, "verdict_reason": run.state_verdict.reason}
+
+
+def test_tables_have_of_each_run_what_its_verdict_rests_on(studied, monkeypatch):
+    """Whatever these models are called: none of them has learned anything, so that no rule looks at most of it."""
+    judged: list[tuple[Interchanges, Erasures, Alignments]] = []
+
+    def noted(lengths, found, erasures, aligned):
+        judged.append((found, erasures, aligned))
+        return judge_tracking(lengths, found, erasures=erasures, aligned=aligned)
+
+    monkeypatch.setattr(verdicts, "judge_tracking", noted)
+    models = load(studied / "kept" / "task-flip")["models"]
+    assert models["unwritten"].null_count() == 0, "all were asked"
+    kept = dict(zip(models["run_id"], judged, strict=True))
+    for run in load_runs(studied / "runs"):
+        found, erased, aligned = (run.find(kind) for kind in (Interchanges, Erasures, Alignments))
+        again, erased_again, aligned_again = kept[run.run_id]
+        assert again.unwritten == found.unwritten is not None
+        pairs = [(one, again.cell(one.place, one.how)) for one in found.cells if one.place in WRITTEN]
+        pairs = [(one, other) for one, other in pairs if one.how in ("shift", "swap")]
+        pairs += [*zip(aligned.learned(), aligned_again.learned(), strict=True)]
+        assert all(one.told and one.told == other.told for one, other in pairs)
+        assert all(list(one.by_distance) == pytest.approx(list(other.by_distance)) for one, other in pairs)
+        assert [one.earlier and one.earlier.value for one in aligned.learned()] == pytest.approx(
+            [one.earlier and one.earlier.value for one in aligned_again.learned()]
+        )
+        left = [{(one.site, one.method): one.unseen for one in each.erased} for each in (erased, erased_again)]
+        assert left[0] == pytest.approx(left[1])
+        assert any(left[0].values())
 
 
 def test_packs_are_taken_in_again_and_again(studied, tmp_path):
