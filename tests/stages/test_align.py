@@ -5,6 +5,7 @@ import torch
 
 from mixerscope.artifacts.alignments import Alignments
 from mixerscope.errors import UserError
+from mixerscope.interventions import alignment
 from mixerscope.interventions.alignment import Exchange, Span, learn_subspaces
 from mixerscope.interventions.members import Members
 from mixerscope.interventions.transplant import columns
@@ -110,6 +111,26 @@ def test_a_planted_rotated_subspace_is_found(seed):
     [basis] = learn_subspaces(exchange, [1], lambda what, n: stream(seed, "turn", what, n), **drawn)
     direction = (span.axes @ basis)[0, :, 0].float()
     assert abs(direction @ model.layers()[0].mixer.direction) > 0.95
+
+
+@pytest.mark.parametrize("better", [False, True])
+def test_of_two_starts_the_one_counts_from_which_answers_follow_more(better, monkeypatch):
+    """Before anything is learned: random directions that are better, or worse, than those that turn answers most."""
+    _, model = turned()
+    members, at = Members([model]), 4
+    pairs = draw_pairs(TASK, 96, at, torch.ones(2, dtype=torch.bool), stream(0, "test"), "dev")
+    known, base, source = (
+        {site: x.clone() for site, x in columns(members, batch, at).items()}
+        for batch in (TASK.sample(200, stream(0, "axes")), pairs.base, pairs.source)
+    )
+    span = Span.over(known, ["blocks.0.mixer.state"])
+    exchange = Exchange.between(members, pairs, at, span, base, source)
+    planted = (span.axes[0].mT @ model.layers()[0].mixer.direction.double())[:, None]
+    others = torch.linalg.qr(torch.cat([planted, torch.eye(len(planted), dtype=planted.dtype)], 1))[0][:, 1:2]
+    monkeypatch.setattr(alignment, "any_directions", lambda *_: planted if better else others)
+    monkeypatch.setattr(alignment, "turning_directions", lambda *_: (others if better else planted)[None])
+    [basis] = learn_subspaces(exchange, [1], lambda what, n: stream(0, what, n), steps=0, batch=32, lr=0.05)
+    assert abs(basis[0, :, 0] @ planted[:, 0]) > 0.95
 
 
 def test_what_probes_read_is_exchanged_too_and_angles_are_told():
