@@ -183,9 +183,10 @@ def test_of_all_figures_those_that_have_what_is_named_are_asked_for():
     without_attention = {"fig4a", "fig4b", "fig5", "fig8"}
     assert set(shares(only=("attention",))) == {figure.name for figure in figures} - without_attention
     assert set(shares(only=("conv-1",))) == {"fig4a", "fig8", "table-params"}
-    narrow = {figure.name for figure in figures if not any(256 in part.vary["model.width"] for part in figure.parts)}
-    assert narrow - {"table-params"}, "or there is nothing to tell"
-    assert set(shares(widths=(256,))) == {figure.name for figure in figures} - narrow | {"table-params"}
+    assert set(shares(widths=(256,))) == {figure.name for figure in figures}
+    more = [*figures, load_figure("beyond")]
+    with_16 = [figure.name for figure, _ in share_of_each(more, Choice(widths=(16,)))]
+    assert with_16 == [figure.name for figure in figures], "beyond has none of width 16"
     own = shares(only=("attention", "conv-1"))
     assert (own["fig3"].only, own["fig4a"].only) == (("attention",), ("conv-1",))
     for name, choice in own.items():
