@@ -190,6 +190,22 @@ def test_models_are_aligned_alike_in_groups_of_any_size(monkeypatch):
             assert a.later.value == pytest.approx(b.later.value, abs=0.05)
 
 
+def test_directions_that_are_no_numbers_stop_no_other_model(monkeypatch):
+    """As random ones are of a rank that a model has no room for, or learned ones that went astray."""
+    spec = spec_of({"align": {**SMALL, "steps": 5, "ranks": [1, 2], "places": ["both"]}}, TASK, "gru", width=8)
+    usual = Span.orthonormal
+
+    def narrow(span, directions):
+        basis = usual(span, directions).clone()
+        basis[1] = torch.nan if directions.shape[-1] > 1 else basis[1]
+        return basis
+
+    monkeypatch.setattr(Span, "orthonormal", narrow)
+    wide, small = (result.artifacts[0] for result in run_stage("align", spec, [fresh(spec, seed) for seed in (0, 1)]))
+    assert {cell.rank for cell in wide.cells if cell.how in ("das", "random")} == {1, 2}
+    assert {cell.rank for cell in small.cells if cell.how in ("das", "random")} == {1}
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -142,8 +142,11 @@ def residual(eraser: Eraser, found: Moments, label: Tensor, parts: Parts) -> Ten
 
 
 def cosines(one: Tensor, other: Tensor) -> Tensor:
-    """[k, r] of the principal angles between the spans of orthonormal columns [k, d, r], largest first."""
-    return torch.linalg.svdvals(one.mT @ other)
+    """[k, r] of the principal angles between the spans of orthonormal columns [k, d, r], largest first; no numbers
+    where some columns are none, which stops no other model."""
+    product = one.mT @ other
+    sound = product.isfinite().flatten(1).all(1)[:, None]
+    return torch.linalg.svdvals(product.nan_to_num(0.0, 0.0, 0.0)).where(sound, torch.nan)
 
 
 def same_subspace(one: Tensor, other: Tensor) -> Tensor:

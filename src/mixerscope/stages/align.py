@@ -201,11 +201,12 @@ class AlignStates(Stage):
             for how, rank, map_, alike in self._subspaces(place, span, held, documents, seed):
                 written = exchanged(span, held.judge_base, held.judge_source, map_)
                 said = answers_after(members, judge.base, at, written)
+                sound = [True] * len(members) if map_ is None else map_.isfinite().flatten(1).all(1).tolist()
                 late = how == LEARNED and place == STATES
                 elsewhere = held.elsewhere(documents, span, map_) if late else [(None, None)] * len(members)
                 for k, own in enumerate(cells):
-                    if how in DRAWN and rank is not None and rank > room[k]:
-                        continue  # less is held here than it asks for
+                    if how in DRAWN and rank is not None and (rank > room[k] or not sound[k]):
+                        continue  # less is held here than it asks for, or what was learned went astray
                     told = following(said[k], judge, at)
                     angle = None if alike is None else round(alike[k].item(), DIGITS)
                     there = Aligned(place, how, rank, told.now, told.later, told.kept, angle, *elsewhere[k])
