@@ -26,7 +26,7 @@ _NUMBER = pl.Float32
 SCHEMAS: dict[str, dict[str, Any]] = {
     "models": {
         **dict.fromkeys(("run_id", "task", "architecture"), pl.String),
-        **dict.fromkeys(("layers", "length"), pl.Int32),
+        **dict.fromkeys(("layers", "width", "length"), pl.Int32),
         "lr": pl.Float64,
         "seed": pl.Int32,
         **dict.fromkeys(("outcome", "reason"), pl.String),
@@ -227,6 +227,7 @@ def _model(result: RunResult) -> Iterator[Row]:
         "task": task_name(training["task"]),
         "architecture": architecture_name(training["model"]),
         "layers": training["model"]["layers"],
+        "width": training["model"]["width"],
         "length": training["task"]["length"],
         "lr": training["train"]["lr"],
         "seed": training["seed"],
