@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from mixerscope.artifacts.erasures import LEAST_READ, MOST_LEFT
+from mixerscope.experiments.task_flip.study import settings
 from mixerscope.experiments.task_flip.tables import NOT_OF_VERDICTS, lacking
 
 CONVOLVED = "conv_out"
@@ -86,6 +87,13 @@ class Model:
     block; empty where not measured."""
     whole: bool = True
     """Whether every stage that its verdict asks was there when it was made."""
+    width: int | None = None
+    """None of runs from before it was kept."""
+
+    @property
+    def held_out(self) -> bool:
+        """Whether it is of those that nobody had seen when the rules of verdicts were settled."""
+        return self.width == settings()["held_out"]["width"]
 
     @property
     def cohort(self) -> str:
@@ -138,6 +146,7 @@ def models_of(tables: dict[str, pl.DataFrame]) -> list[Model]:
                 taps=_taps(recovered.get(row["run_id"], [])),
                 convolved=_convolved(recovered.get(row["run_id"], [])),
                 whole=row["run_id"] not in older,
+                width=row["width"],
             )
         )
     return found

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from mixerscope.analysis.prediction import Area, area, left_out_means, left_out_sums
 from mixerscope.experiments.task_flip.models import FOUR, Model
 
-CARRIED, UNDETERMINED = "carried", "undetermined"
+CARRIED, UNDETERMINED, RECOMPUTED = "carried", "undetermined", "recomputed"
 VERDICT = "verdict"
+ACCURACY, READABILITY, BOTH = "accuracy at the training length", "readability", "architecture and task"
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ def _test(model: Model, name: str) -> float | None:
 PREDICTORS: dict[str, Callable[[Model], float | None]] = {
     VERDICT: verdict_score,
     "verdict, runs with every stage": lambda model: verdict_score(model) if model.whole else None,
-    "accuracy at the training length": lambda model: model.accuracy[1],
-    "readability": best_read,
+    ACCURACY: lambda model: model.accuracy[1],
+    READABILITY: best_read,
     "later answers, state written": lambda model: _test(model, "later, shift"),
     "later answers, as held earlier": lambda model: _test(model, "later, as held earlier"),
     "later answers, learned directions": lambda model: _test(model, "later, learned"),
@@ -72,7 +73,7 @@ def predictions(models: Sequence[Model]) -> list[Predicted]:
     }
     for name, groups in (("architecture alone", architectures), ("task alone", tasks)):
         scores[name] = left_out_means([float(one) for one in good], groups, cohorts)
-    scores["architecture and task"] = left_out_sums([float(one) for one in good], (architectures, tasks), cohorts)
+    scores[BOTH] = left_out_sums([float(one) for one in good], (architectures, tasks), cohorts)
     found: list[Predicted] = []
     for name, values in scores.items():
         told = {i: value for i, value in enumerate(values) if value is not None}
@@ -80,6 +81,53 @@ def predictions(models: Sequence[Model]) -> list[Predicted]:
         within = area(*own, within=[architectures[i] for i in told])
         found.append(Predicted(name, area(*own), within, area(*own, within=own[2]), len(told)))
     return found
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """A sentence that was written down before the first of the held-out models was trained, and what came of it."""
+
+    id: str
+    sentence: str
+    came: str
+    true: bool | None
+    """None where nothing could have refuted it."""
+
+
+LEAST_AREA, LEAST_CARRIED, MOST_RECOMPUTED = 0.9, 0.9, 0.1
+
+
+def foreseen(models: Sequence[Model]) -> list[Foreseen]:
+    """Of models that are held out."""
+    areas = {one.by: one.overall for one in predictions(models)}
+    verdict, named = areas[VERDICT], by_verdict(models)
+
+    def more_than(*others: str) -> tuple[str, bool | None]:
+        known = {name: found for name in others if (found := areas[name]) is not None}
+        came = ", ".join(f"{name} {found.value:.2f}" for name, found in known.items())
+        if verdict is None or len(known) < len(others):
+            return came or "nothing to compare", None
+        return came, all(verdict.value > found.value for found in known.values())
+
+    def hold(name: str) -> tuple[str, float | None]:
+        count, held = named.get(name, (0, 0))
+        return f"{held} of {count} {name}", held / count if count else None
+
+    (carried, most), (recomputed, least) = hold(CARRIED), hold(RECOMPUTED)
+    parts = [most >= LEAST_CARRIED] if most is not None else []
+    parts += [least <= MOST_RECOMPUTED] if least is not None else []
+    told = "nothing to compare" if verdict is None else f"{verdict.value:.2f}"
+    return [
+        Foreseen("H1", "The area of the verdict is at least 0.90.", told, verdict and verdict.value >= LEAST_AREA),
+        Foreseen("H2", "It is larger than those of accuracy and readability.", *more_than(ACCURACY, READABILITY)),
+        Foreseen("H3", "It is larger than that of architecture and task together.", *more_than(BOTH)),
+        Foreseen(
+            "H4",
+            "Of carried models nine in ten hold at least, of recomputed ones one in ten at most.",
+            f"{carried}, {recomputed}",
+            all(parts) if parts else None,
+        ),
+    ]
 
 
 def by_verdict(models: Sequence[Model]) -> dict[str, tuple[int, int]]:
