@@ -206,6 +206,35 @@ def test_directions_that_are_no_numbers_stop_no_other_model(monkeypatch):
     assert {cell.rank for cell in small.cells if cell.how in ("das", "random")} == {1}
 
 
+def test_what_models_take_together_is_no_more_than_is_allowed_for(monkeypatch):
+    """Gradients of what is written go through every step of the recurrences in the layers behind it."""
+    asked = {"documents": 32, "learned_on": 32, "pairs": 16, "steps": 1, "ranks": [1, 2], "places": ["both"]}
+    spec = spec_of({"align": asked}, Parity(length=16), "mamba", layers=4, options={"d_state": 64})
+    stage, most, kept = spec.stages["align"], [0], dict[int, torch.Tensor]()
+    losses = Exchange.losses
+
+    def noted(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    def counted(*given):
+        kept.clear()
+        with torch.autograd.graph.saved_tensors_hooks(noted, lambda tensor: tensor):
+            found = losses(*given)
+        most[0] = max(most[0], sum(tensor.untyped_storage().nbytes() for tensor in kept.values()))
+        return found
+
+    monkeypatch.setattr(Exchange, "losses", counted)
+    model = fresh(spec)
+    run_stage("align", spec, [model])
+    documents = stage._documents(spec, torch.device("cpu"))
+    held = columns(Members([model]), documents.known[:1], documents.at)
+    each = sum(x.shape[-1] for x in held.values()) * stage._bytes_a_number(documents)
+    assert 0.5 * each < most[0] < each
+    monkeypatch.setattr(align, "MOST_BYTES", {"cpu": int(4.5 * each)})
+    assert [len(group) for group in stage._at_once([model] * 9, documents)] == [3, 3, 3], "not 4, 4 and 1"
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

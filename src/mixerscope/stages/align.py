@@ -1,5 +1,6 @@
 """Which part of what is held is the state? Parts are exchanged between documents along subspaces: a stage."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -51,7 +52,7 @@ DRAWN = (LEARNED, RANDOM)
 """What starts from directions that are drawn, of a rank that is asked for."""
 MOST_BYTES = {"cpu": 8 << 30, "cuda": 24 << 30}
 """Of what models hold and of copies of it, at once. Recurrent states make it much: of Mamba-2 with four blocks of width
-128 138,000 numbers a document, nine gigabytes a model. Several processes share a GPU."""
+128 138,000 numbers a document, sixteen gigabytes a model. Several processes share a GPU."""
 
 
 class AlignStates(Stage):
@@ -148,17 +149,18 @@ class AlignStates(Stage):
         """Models whose states fit into memory together."""
         one = columns(Members(models[:1]), documents.known[:1], documents.at)
         each = sum(x.shape[-1] for x in one.values()) * self._bytes_a_number(documents)
-        many = max(1, MOST_BYTES[device_of(models[0]).type] // each)
+        most = max(1, MOST_BYTES[device_of(models[0]).type] // each)
+        many = math.ceil(len(models) / math.ceil(len(models) / most))  # all groups alike: none needs the most
         return [models[first : first + many] for first in range(0, len(models), many)]
 
     def _bytes_a_number(self, documents: Documents) -> int:
         """For each number that a document holds: what is held in all documents; in double precision what axes are
-        found of, and these; and of a step of learning, which begins twice, what is written and what gradients need of
-        the steps of the recurrence behind it."""
+        found of, and these; and of a step of learning, which begins twice, what is written, in double precision too,
+        and what gradients need of the recurrences: of all their steps, as those of later layers keep what they do at
+        earlier positions too."""
         axes = 8 * (self.documents + 2 * MOST_AXES)
         rows = 2 * self.batch_size * (len(self.ranks) or len(USUAL_RANKS) + 1)
-        later = documents.known.tokens.shape[1] - documents.at
-        return 4 * len(documents) + axes + 4 * rows * (8 + 3 * later)
+        return 4 * len(documents) + axes + 4 * rows * (16 + 3 * documents.known.tokens.shape[1])
 
     def _of_group(
         self,
