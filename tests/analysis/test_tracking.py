@@ -92,6 +92,20 @@ def test_directions_that_may_hold_the_state_leave_it_open():
     assert name(lengths(), held, aligned=learned(0.9, 0.5, 0.5)) == "recomputed", "what is held is not met again"
 
 
+def test_any_of_the_learned_directions_may_hold_the_state():
+    """A code that is another one late: exchanging it there says nothing, of few directions and of many alike."""
+    held, found = exchanged((0.0, 0.0, 1.0)), learned(1.0, 0.5, 1.0)
+    [one, span] = found.cells
+    few, none = (replace(one, later=sure(later), moved=sure(moved)) for later, moved in ((0.7, 0.5), (0.6, 0.6)))
+    for cells in ((few, one), (one, few), (none, one), (one, none)):
+        verdict = judge_tracking(lengths(), held, aligned=replace(found, cells=(*cells, span)))
+        assert (verdict.name, verdict.rests_on) == ("undetermined", LEARNED)
+    assert name(lengths(), held, aligned=replace(found, cells=(few, none, span))) == "recomputed"
+    late = replace(one, moved=sure(0.9))
+    wide = replace(one, moved=Estimate(0.95, 0.4, 1.0, 100))
+    assert name(lengths(), held, aligned=replace(found, cells=(wide, late, span))) == "carried"
+
+
 def test_what_is_met_again_in_part_leaves_it_open():
     held = exchanged((0.0, 0.0, 1.0), met=0.8)
     found = judge_tracking(lengths(), held, aligned=learned(0.5, 0.5, 0.5))

@@ -53,7 +53,7 @@ def judge_tracking(
         asked[name] = None if alone is None else alone.later
     guessing = trained.guessing if trained is not None else 1.0
     asked[MET_BEFORE] = None if found.earlier is None else _beyond(found.earlier.right, guessing)
-    best = _best_learned(aligned, guessing) if memory else None
+    best = _best_learned(aligned, guessing, rules) if memory else None
     for name, one in zip(LEARNED, best.tests if best else (None, None, None), strict=True):
         asked[name] = one
     span = None if aligned is None or not memory else aligned.cell(ALONE, "span")
@@ -153,10 +153,11 @@ def _pooled(shares: Sequence[float | None], told: Sequence[int]) -> list[tuple[i
     return pools or [(known[0][0], follow / count)]
 
 
-def _best_learned(aligned: Alignments | None, guessing: float) -> _Learned | None:
+def _best_learned(aligned: Alignments | None, guessing: float, rules: StateRules) -> _Learned | None:
     """Of the subspaces that were learned, the one whose weakest test is strongest: answers behind an exchange in the
     middle, behind one late in documents, and behind the nearest of what is held early, all beyond guessing: an answer
-    that is lost may follow by chance."""
+    that is lost may follow by chance. Where none follows in all three, the one that may most hold the state all the
+    same, as the first and the last say: what is held may be another code late, and exchanging it there say nothing."""
     chance = min(guessing, MOST_BY_CHANCE)
 
     def beyond(test: Estimate | None, known: float) -> Estimate | None:
@@ -167,7 +168,12 @@ def _best_learned(aligned: Alignments | None, guessing: float) -> _Learned | Non
         for one in (aligned.learned() if aligned is not None else ())
     ]
     told = [row for row in rows if row.tests[0] is not None]
-    return max(told, key=lambda row: min(one.value for one in row.tests if one is not None), default=None)
+    whole = [
+        row for row in told if all(one is not None and rules.says_follows(one.value, one.low) for one in row.tests)
+    ]
+    if whole:
+        return max(whole, key=lambda row: min(one.value for one in row.tests if one is not None))
+    return max(told, key=lambda row: min(one.high for one in row.tests[::2] if one is not None), default=None)
 
 
 def _beyond(right: Estimate, guessing: float) -> Estimate | None:

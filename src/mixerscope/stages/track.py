@@ -13,7 +13,7 @@ from mixerscope.stages.base import Done, Result, Stage, Trained
 class TrackStates(Stage):
     """The rules by which tracking is named."""
 
-    revision: ClassVar[int] = 9
+    revision: ClassVar[int] = 10
     """2: erasures, where there are any, stand beside the other tests and can withdraw a name. 3: what is held late and
     was held early is carried too, in whatever code. 4: so is what is exchanged along directions that were learned, and
     what may be so is not called recomputed. 5: no name for what is met again by a code that nobody misses, for a code
@@ -25,7 +25,8 @@ class TrackStates(Stage):
     where the memory answers; a code that means a little elsewhere is no other one; what erasing costs is that between
     blocks; guesses are of all answers; and no name rests on there being no memory where something that a mixer may hold
     could not be written. What decided is kept. 9: recomputed is what learned directions surely do not hold, by their
-    intervals; at each distance, too, they count beyond chance."""
+    intervals; at each distance, too, they count beyond chance. 10: of all learned directions, not of those alone whose
+    weakest test is strongest."""
     needs: ClassVar[tuple[str, ...]] = ("lengths", "interchange")
     may_need: ClassVar[tuple[str, ...]] = ("erase", "align")
     uses_model: ClassVar[bool] = False
