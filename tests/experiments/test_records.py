@@ -23,6 +23,7 @@ from mixerscope.experiments.paper.records import (
 )
 from mixerscope.experiments.paper.render import load_results, refuse_to_keep
 from mixerscope.experiments.paper.sweeps import Choice
+from mixerscope.experiments.task_flip import render
 from mixerscope.experiments.task_flip.tables import load, stored, whole_ids
 
 KEPT = Path(__file__).parents[2] / "reproduction"
@@ -212,6 +213,46 @@ def test_several_may_read_at_once_what_a_kill_left(kept):
             said = [readers.submit(read_about, folder) for _ in range(4)]
         assert [one.result()["runs"] for one in said] == [42] * 4
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["whole", "torn"])
+@pytest.mark.parametrize("read", [read_tables, stored], ids=["figure", "study"])
+def test_tables_that_are_replaced_while_they_are_read_are_read_again(read, torn, study, kept, monkeypatch):
+    """Of two that take runs in at once the first one draws while the other one writes: it read some tables of before
+    and some of after, or was told that one of them is damaged."""
+    folder = study if read is stored else kept / "fig4a"
+    before, plain = read(folder), records._read_parquet
+    left = next(iter(before.values()))["run_id"].to_list()[:5]
+    fewer = {name: table.filter(pl.col("run_id").is_in(left)) for name, table in before.items()}
+    tables_read: list[Path] = []
+
+    def replaced_after_the_first(path: Path) -> pl.DataFrame:
+        found = plain(path)
+        tables_read.append(path)
+        if len(tables_read) == 1:
+            write_tables(folder, fewer, read_about(folder, ASKED))
+            if torn:
+                raise UserError("half of it is of before")
+        return found
+
+    monkeypatch.setattr(records, "_read_parquet", replaced_after_the_first)
+    assert all(table.equals(fewer[name]) for name, table in read(folder).items())
+
+
+def test_what_is_added_while_others_judge_again_is_not_lost(study, monkeypatch):
+    whole, said = stored(study), read_about(study, ASKED)
+    left = whole["models"]["run_id"].to_list()[:5]
+    fewer = {name: table.filter(pl.col("run_id").is_in(left)) for name, table in whole.items()}
+    write_tables(study, fewer, {**said, "judged_by_revision": 0})
+
+    def added_after_reading(folder: Path) -> dict[str, pl.DataFrame]:
+        found = load(folder)
+        write_tables(folder, whole, said)
+        return {**found, "models": found["models"].with_columns(verdict=pl.lit("by other rules"))}
+
+    monkeypatch.setattr(render, "load", added_after_reading)
+    render.judge_again(study)
+    assert stored(study)["models"].equals(whole["models"])
 
 
 @pytest.mark.parametrize("read", [kept_ids, lambda root: whole_ids(root / "task-flip")], ids=["all", "study"])

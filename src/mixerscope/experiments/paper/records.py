@@ -6,10 +6,10 @@ Both are looked at before they are used: what is damaged, or was made in another
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -33,6 +33,7 @@ NOTED: dict[str, type] = {"files": dict, "packs": dict, "sources": dict, "comman
 NOTED |= {"judged_by_revisions": list}
 """What may be lacking, where it was taken in before that was noted."""
 HASHED = 1 << 20
+T = TypeVar("T")
 
 
 def read_about(folder: Path, needed: Mapping[str, type] = ASKED | TOLD) -> dict[str, Any]:
@@ -69,9 +70,27 @@ def kept_folders(root: Path) -> list[Path]:
     return [folder for folder in folders if (folder / ABOUT).is_file() or _file(folder, "runs").is_file()]
 
 
+def read_together(folder: Path, read: Callable[[], T], needed: Mapping[str, type]) -> T:
+    """What `read` makes of the tables in a folder, all of them as one process put them there: where another one has put
+    others into their place meanwhile, they are read again, since some with others' would be nobody's result."""
+    while True:
+        before = read_about(folder, needed)  # refuses what it does not say as it should; has the hashes of tables
+        try:
+            found = read()
+        except UserError:  # half of a table, perhaps, or one beside what is said of another
+            if read_about(folder, needed) == before:
+                raise
+            continue
+        if read_about(folder, needed) == before:
+            return found
+
+
 def read_tables(folder: Path) -> dict[str, pl.DataFrame]:
     """The tables of a figure. What was watched during training is empty where nothing was."""
-    read_about(folder)  # refuses what it does not say as it should
+    return read_together(folder, lambda: _tables(folder), ASKED | TOLD)
+
+
+def _tables(folder: Path) -> dict[str, pl.DataFrame]:
     found = {name: read_table(_file(folder, name), columns) for name, columns in FILES.items()}
     watched, nothing = _file(folder, WATCHED), pl.DataFrame(schema=WATCHED_COLUMNS)
     return {**found, WATCHED: read_table(watched, WATCHED_COLUMNS) if is_kept(watched) else nothing}

@@ -72,7 +72,8 @@ def take_in(root: Path, sources: Sequence[Path], asked: Asked, command: str) -> 
 def judge_again(folder: Path) -> Tables:
     """The tables of a folder, judged by the rules of this version; those that this changes are written, where it is on
     record how they were made."""
-    before, found, said = stored(folder), load(folder), read_about(folder, ASKED)
+    # The record first: it tells whether the tables are still those that were read.
+    said, before, found = read_about(folder, ASKED), stored(folder), load(folder)
     changed = {name: frame for name, frame in found.items() if not frame.equals(before[name])}
     if said and (changed or said.get("judged_by_revision") != TrackStates.revision):
         with changing(folder.parent):

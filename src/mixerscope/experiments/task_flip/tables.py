@@ -13,7 +13,7 @@ from mixerscope.artifacts.recoveries import Recoveries
 from mixerscope.errors import UserError
 from mixerscope.experiments.finetune.results import tuned_in
 from mixerscope.experiments.paper.collect import runs_in
-from mixerscope.experiments.paper.records import is_kept, read_older_table
+from mixerscope.experiments.paper.records import is_kept, read_older_table, read_together
 from mixerscope.experiments.task_flip import erasure_tables, pretrained
 from mixerscope.experiments.task_flip.erasure_tables import Row, boundaries
 from mixerscope.experiments.task_flip.study import architecture_name, task_name
@@ -210,6 +210,10 @@ def load(folder: Path) -> Tables:
 
 def stored(folder: Path) -> Tables:
     """The tables of a folder as they lie there, judged as they were; empty where there are none."""
+    return read_together(folder, lambda: _stored(folder), {})
+
+
+def _stored(folder: Path) -> Tables:
     found = empty()
     for name, nothing in found.items():
         path = folder / f"{name}.parquet"
