@@ -104,6 +104,13 @@ def test_ranks_of_what_a_refit_confirms_stand_beside_those_of_all_boundaries():
     assert "0.00, above 0.8 in 0 of 15 cells, where a refit says that it took the state 1.00" in found.effect
 
 
+def test_ranks_by_the_published_ablation_stand_beside_those_by_erasures():
+    both = [*erased(peak=1), *erased("single direction", damage=0.9, peak=4)]
+    found, alone = (found_of("C12", study(as_published(), seeds=3, erasures=own)) for own in (both, erased(peak=1)))
+    assert found.effect == f"{alone.effect}; by one direction, no refit 0.90"
+    assert (found.outcome, found.value, found.low) == (alone.outcome, alone.value, alone.low), "it decides nothing"
+
+
 def test_controls_decide_nothing_that_was_said_of_the_five():
     alone = study(as_published(), erasures=erased())
     with_controls = alone | study({(PARITY, "Mamba, signed"): LATE}, erasures=erased(damage=0.0, residual=0.9))

@@ -272,6 +272,8 @@ def test_what_the_document_says_of_outcomes_is_that_of_the_data(study):
     assert f"nothing in two LSTMs ({one:.2f} and {other:.2f}) and one GRU ({gru:.2f})" in said
     [correlation] = re.findall(r"by iterated projection ([\d.]+)", found["C12"].effect)
     assert f"by iterated projection, which leaves the state in most models, {correlation}" in said
+    [alone] = re.findall(r"by one direction, no refit (-[\d.]+)", found["C12"].effect)
+    assert f"by one direction, which hurts at the embedding if anywhere, {alone}" in said
     compared = [one for models in four.values() for one in compared_boundaries(models)]
     chance = np.mean([1 - 1 / one.among for one in compared])
     differing = f"hurts most in {sum(one.differ for one in compared)} of {len(compared)}"

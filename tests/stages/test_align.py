@@ -81,6 +81,27 @@ def turned(seed=0):
     return spec, model
 
 
+def exchange_of(model, seed=0):
+    """Of what the memory holds, between pairs to learn on."""
+    members, at, site = Members([model]), 4, "blocks.0.mixer.state"
+    pairs = draw_pairs(TASK, 96, at, torch.ones(2, dtype=torch.bool), stream(seed, "test"), "dev")
+    known, base, source = (
+        {site: x.clone() for site, x in columns(members, batch, at).items()}
+        for batch in (TASK.sample(200, stream(0, "axes")), pairs.base, pairs.source)
+    )
+    return Exchange.between(members, pairs, at, Span.over(known, [site]), base, source)
+
+
+def basis_of(exchange, seed=0, steps=80):
+    [basis] = learn_subspaces(exchange, [1], lambda *what: stream(seed, *what), steps=steps, batch=32, lr=0.05)
+    return basis[0, :, 0]
+
+
+def planted_in(exchange, model):
+    """The planted direction, in the coordinates of the span."""
+    return exchange.span.axes[0].mT @ model.layers()[0].mixer.direction.double()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_planted_rotated_subspace_is_found(seed):
     spec, model = turned(seed)
@@ -101,36 +122,33 @@ def test_a_planted_rotated_subspace_is_found(seed):
     assert memory.moved.value > 0.95, "late in documents the direction is the same"
     assert memory.earlier.value > 0.95, "and what is held along it is one of two, whatever inputs lie beside"
     assert learned.moved is learned.earlier is found.cell("state", "random", 1).moved is None
-    members, at = Members([model]), 4
-    pairs = draw_pairs(TASK, 96, at, torch.ones(2, dtype=torch.bool), stream(seed, "test"), "dev")
-    known = {site: x.clone() for site, x in columns(members, TASK.sample(200, stream(0, "axes")), at).items()}
-    base, source = ({s: x.clone() for s, x in columns(members, b, at).items()} for b in (pairs.base, pairs.source))
-    span = Span.over(known, [state])
-    exchange = Exchange.between(members, pairs, at, span, base, source)
-    drawn = {"steps": 80, "batch": 32, "lr": 0.05}
-    [basis] = learn_subspaces(exchange, [1], lambda what, n: stream(seed, "turn", what, n), **drawn)
-    direction = (span.axes @ basis)[0, :, 0].float()
-    assert abs(direction @ model.layers()[0].mixer.direction) > 0.95
+    exchange = exchange_of(model, seed)
+    assert abs(basis_of(exchange, seed) @ planted_in(exchange, model)) > 0.95
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_learning_alone_turns_random_directions_to_the_planted_one(seed, monkeypatch):
+    """Where answers turn most the planted one lies as it is, so that nothing would have to be learned from there."""
+    _, model = turned(seed)
+    exchange = exchange_of(model, seed)
+    axes = exchange.span.axes.shape[-1]
+    drawn = torch.linalg.qr(torch.randn(axes, axes, generator=torch.Generator().manual_seed(seed)).double()).Q
+    monkeypatch.setattr(alignment, "turning_directions", lambda *_: drawn[None])
+    before, after = (abs(basis_of(exchange, seed, steps) @ planted_in(exchange, model)) for steps in (0, 80))
+    assert before < 0.8
+    assert after > 0.95
 
 
 @pytest.mark.parametrize("better", [False, True])
 def test_of_two_starts_the_one_counts_from_which_answers_follow_more(better, monkeypatch):
     """Before anything is learned: random directions that are better, or worse, than those that turn answers most."""
     _, model = turned()
-    members, at = Members([model]), 4
-    pairs = draw_pairs(TASK, 96, at, torch.ones(2, dtype=torch.bool), stream(0, "test"), "dev")
-    known, base, source = (
-        {site: x.clone() for site, x in columns(members, batch, at).items()}
-        for batch in (TASK.sample(200, stream(0, "axes")), pairs.base, pairs.source)
-    )
-    span = Span.over(known, ["blocks.0.mixer.state"])
-    exchange = Exchange.between(members, pairs, at, span, base, source)
-    planted = (span.axes[0].mT @ model.layers()[0].mixer.direction.double())[:, None]
+    exchange = exchange_of(model)
+    planted = planted_in(exchange, model)[:, None]
     others = torch.linalg.qr(torch.cat([planted, torch.eye(len(planted), dtype=planted.dtype)], 1))[0][:, 1:2]
     monkeypatch.setattr(alignment, "any_directions", lambda *_: planted if better else others)
     monkeypatch.setattr(alignment, "turning_directions", lambda *_: (others if better else planted)[None])
-    [basis] = learn_subspaces(exchange, [1], lambda what, n: stream(0, what, n), steps=0, batch=32, lr=0.05)
-    assert abs(basis[0, :, 0] @ planted[:, 0]) > 0.95
+    assert abs(basis_of(exchange, steps=0) @ planted[:, 0]) > 0.95
 
 
 def test_what_probes_read_is_exchanged_too_and_angles_are_told():

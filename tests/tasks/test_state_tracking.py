@@ -1,15 +1,18 @@
 """Tasks that track a state: tables against definitions, documents against automata written out by hand."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 import torch
 
+from mixerscope.analysis.state_rules import StateRules
 from mixerscope.errors import UserError
 from mixerscope.registry import TASKS
 from mixerscope.tasks import Dyck, FlipFlop, GroupWord, Parity, guessing_baselines
 from mixerscope.tasks.automaton import NOTHING
 from mixerscope.tasks.base import PAD, UNSCORED
+from mixerscope.tasks.baselines import best_guess_of_all
 from mixerscope.tasks.groups import group
 from tests.tasks.every import PRESETS, STATES, generator, task_of
 
@@ -166,6 +169,15 @@ def test_uniform_inputs_cannot_be_guessed_and_brackets_can():
     depth = {noop: guessing_baselines(Dyck(ask="depth", noop=noop))[0].accuracy for noop in (0.0, 0.2)}
     assert depth[0.0] > 1.5 * depth[0.2]
     assert GroupWord(resets=0.1).guessing() > 0.3
+
+
+def test_brackets_as_small_as_they_are_by_default_run_are_guessed_as_the_docs_say():
+    small = Dyck.presets["small"]
+    two, three = (best_guess_of_all(Dyck(**small | more)) for more in ({}, {"types": 3}))
+    said = " ".join((Path(__file__).parents[2] / "docs" / "states.md").read_text().split())
+    assert f"guessing gives {two:.2f} of the answers" in said
+    assert f"with `--set task.types=3` it gives {three:.2f}" in said
+    assert three < StateRules().solves <= two
 
 
 def test_too_few_documents_to_split_are_refused():

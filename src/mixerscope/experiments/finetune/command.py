@@ -56,10 +56,6 @@ def finetune_both(
     return folder, [_line(TunedResult(folder / which)) for which in makers]
 
 
-def _told(tell: Tell, which: str, what: str, done: int, total: int, note: str) -> None:
-    tell(f"{which}: {what}", done, total, note)
-
-
 def read_task(text: str, words: Sequence[str]) -> StateTask:
     """`dyck`, or `dyck:after-close`, with settings over it."""
     said = {**task_object(text), **typed_settings(list(words))}

@@ -180,8 +180,9 @@ def boundaries(cells: Cells) -> Found:
 
 def available_not_needed(cells: Cells) -> Found:
     tasks = {key[0] for key in cells.models}
-    by_cell, by_iterated = (
-        _of_cells(cells, [*tasks], lambda models, way=way: rank_agreement(models, way)) for way in (LEACE, ITERATED)
+    by_cell, by_iterated, by_one = (
+        _of_cells(cells, [*tasks], lambda models, way=way: rank_agreement(models, way))
+        for way in (LEACE, ITERATED, SINGLE)
     )
     if not by_cell:
         return untestable("in no cell do three seeds have both curves")
@@ -198,8 +199,9 @@ def available_not_needed(cells: Cells) -> Found:
         high_there = sum(own > ALIKE for own in each)
         effect = f"{effect}, where a refit says that it took the state {statistics.median(each):.2f}, above {ALIKE} in"
         effect = f"{effect} {high_there} of {len(each)}"
-    if by_iterated:
-        other = statistics.median(statistics.median(values) for values in by_iterated.values())
-        effect = f"{effect}; by {ITERATED} {other:.2f}"
+    for how, others in ((ITERATED, by_iterated), ("one direction, no refit", by_one)):
+        if others:
+            other = statistics.median(statistics.median(values) for values in others.values())
+            effect = f"{effect}; by {how} {other:.2f}"
     outcome: Outcome = "contradicted" if len(above) == len(medians) else "supported"
     return Found(outcome, effect, value, low, high, min(map(len, by_cell.values())))
