@@ -1,9 +1,13 @@
 """The study of tracked states: claims decided on made-up models."""
 
+from dataclasses import replace
+
 import pytest
 
 from mixerscope.experiments.task_flip.claims import TESTS, decided, load_claims
+from mixerscope.experiments.task_flip.claims_pretrained import tuned_elsewhere
 from mixerscope.experiments.task_flip.drawing import figure
+from mixerscope.experiments.task_flip.evidence import Cells
 from mixerscope.experiments.task_flip.models import Model, best_of_seeds
 from mixerscope.experiments.task_flip.predictions import predictions
 from mixerscope.experiments.task_flip.pretrained import SHAPES, Tuned
@@ -277,6 +281,7 @@ def tuned(shape, task, reads, seed=0, damage=None, recovered=1.0, weights="pretr
             "clean": 1.0,
             "damage": single[at],
             "residual": 0.5,
+            "speaks": at % 2 == 0,
             "recovered": recovered,
             "recovered_later": 0.0,
         }
@@ -315,7 +320,21 @@ def test_claims_about_pretrained_models_wait_for_seeds_and_are_then_decided():
     good = found(models(3))
     assert {said.outcome for said in good.values()} == {"supported"}
     assert "0.90 of what is known, 45 points" in good["C8"].effect
+    assert "until a fresh probe reads nothing 0.90, in 3 of 3 models" in good["C8"].effect
+    assert "until a fresh probe reads nothing 0.10, in 9 of 9 models" in good["C10"].effect
     early = [0.0, 0.9, *[0.1] * 11]
     bad = found(models(3, flipped=False, damage=early, recovered=0.8))
     assert {said.outcome for said in bad.values()} == {"contradicted"}
     assert found(models(3, direction=0.8))["C10"].outcome == "contradicted", "one direction breaks it"
+
+
+def test_of_fine_tuned_models_only_erasures_that_leave_nothing_tell_where_it_hurts_most():
+    """Those at every second boundary do: 2, 4, 6, 8, 10 of 12."""
+    most_at_six = [max(0.0, 0.9 - 0.1 * abs(at - 6)) for at in range(13)]
+    late = [*[0.0] * 6, *[0.1 * at for at in range(7)]]
+    there, elsewhere = (tuned("Pythia-160M", PARITY, reads, damage=most_at_six) for reads in (most_at_six, late))
+    assert tuned_elsewhere(Cells({}, [there])) == "another one in 0 of 1 fine-tuned models"
+    assert tuned_elsewhere(Cells({}, [there, elsewhere])) == "another one in 1 of 2 fine-tuned models"
+    unread = [{**row, "speaks": row["speaks"] and at == 6} for at, row in enumerate(there.rows)]
+    assert tuned_elsewhere(Cells({}, [replace(there, rows=unread)])) == "of no fine-tuned model both could be told"
+    assert tuned_elsewhere(Cells({}, [])) == "pretrained weights were not at hand"

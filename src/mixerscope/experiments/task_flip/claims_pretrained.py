@@ -67,6 +67,7 @@ def bottleneck(cells: Cells) -> Found:
     points = statistics.fmean(row["clean"] - row["single_accuracy"] for row in worst)
     low, high = exact_interval(sum(inside), len(inside))
     effect = f"most damage at {depth:.2f} of the depth: {damage:.2f} of what is known, {100 * points:.0f} points"
+    effect += f"; {_until_nothing_is_read(models)}"
     larger = of_shape(cells.tuned, LARGE, BRACKETS)
     if larger:
         wide = [sum(value >= BREAKS for value in one.column("single_damage") or ()) for one in larger]
@@ -91,14 +92,30 @@ def not_by_a_direction(cells: Cells) -> Found:
     least = min(statistics.fmean(one for _, one in own) for own in ends.values())
     low, high = cells.interval_of(ends, lambda of: min(statistics.fmean(one for _, one in own) for own in of.values()))
     effect = f"one direction costs {damage:.2f} at most; a patch before the last block brings back {least:.2f} at least"
+    effect += f"; {_until_nothing_is_read([one for models in known.values() for one in models])}"
     good = damage < BREAKS and least >= RECOVERS
     return Found("supported" if good else "contradicted", effect, least, low, high, min(map(len, ends.values())))
 
 
+def _until_nothing_is_read(models: Sequence[Tuned]) -> str:
+    """Beside one direction: what the worst erasure costs, of those after which a fresh probe reads nothing."""
+    most = [max(found.values()) for one in models if (found := one.refitted())]
+    if not most:
+        return "erased until a fresh probe reads nothing: nowhere"
+    return (
+        f"erased until a fresh probe reads nothing {statistics.fmean(most):.2f}, in {len(most)} of {len(models)} models"
+    )
+
+
 def tuned_elsewhere(cells: Cells) -> str:
-    """Whether fine-tuned models, too, read best at another inner boundary than where erasing hurts most."""
-    known = [
-        (one.peak("readability"), one.peak("damage")) for one in cells.tuned if one.passed and one.weights != RANDOM
-    ]
-    told = [reads != hurts for reads, hurts in known if reads is not None and hurts is not None]
-    return f"another one in {sum(told)} of {len(told)} fine-tuned models" if told else UNAVAILABLE
+    """Whether fine-tuned models, too, read best at another inner boundary than where erasing hurts most, of those that
+    an erasure took the state from."""
+    told: list[bool] = []
+    for one in cells.tuned:
+        damages = one.refitted() if one.passed and one.weights != RANDOM else {}
+        read = {at: one.rows[at]["readability"] for at in damages}
+        if len(damages) > 1 and None not in read.values():
+            told.append(max(read, key=lambda at: read[at]) != max(damages, key=lambda at: damages[at]))
+    if told:
+        return f"another one in {sum(told)} of {len(told)} fine-tuned models"
+    return "of no fine-tuned model both could be told" if cells.tuned else UNAVAILABLE

@@ -26,6 +26,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "run_id": pl.String,
         "boundary": pl.Int32,
         **dict.fromkeys(("readability", "single_accuracy", "single_damage", "damage", "residual"), _NUMBER),
+        "speaks": pl.Boolean,
         "clean": _NUMBER,
         **dict.fromkeys(("recovered", "recovered_later"), _NUMBER),
     },
@@ -52,7 +53,10 @@ def _boundaries(result: TunedResult) -> Iterator[dict[str, Any]]:
         (one.site, one.method): one for one in (erasures.erased if erasures else ())
     }
     for number, site in enumerate(probes.boundaries):
-        single, whole = erased.get((site, "single direction")), erased.get((site, "iterated projection"))
+        single, *ways = (erased.get((site, method)) for method in ("single direction", "leace", "iterated projection"))
+        found = [way for way in ways if way is not None]
+        # That after which a fresh probe reads nothing, if any is.
+        whole = max(found, key=erasures.speaks, default=None) if erasures else None
         back = recovered.cell(site, recovered.position) if recovered else None
         yield {
             "boundary": number,
@@ -61,6 +65,7 @@ def _boundaries(result: TunedResult) -> Iterator[dict[str, Any]]:
             "single_damage": single.damage[0] if single else None,
             "damage": whole.damage[0] if whole else None,
             "residual": whole.residual if whole else None,
+            "speaks": erasures.speaks(whole) if erasures and whole else None,
             "clean": erasures.clean[0] if erasures else None,
             "recovered": back.same if back else None,
             "recovered_later": back.later if back else None,
@@ -90,6 +95,11 @@ class Tuned:
         """Relative depth at which readability is gained."""
         curve = self.column("readability")
         return None if curve is None else profile(curve).lateness
+
+    def refitted(self) -> dict[int, float]:
+        """Inner boundary to the damage by an erasure after which a fresh probe reads nothing."""
+        inner = [(at, row) for at, row in enumerate(self.rows) if 0 < at < self.layers and row["speaks"]]
+        return {at: row["damage"] for at, row in inner if row["damage"] is not None}
 
     def peak(self, column: str) -> int | None:
         """The inner boundary, with blocks before and behind it, where a number is largest; None where none is above
