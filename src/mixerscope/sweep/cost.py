@@ -72,7 +72,7 @@ MOST_TOGETHER = 6
 CPU_FLOPS = 2e10
 """Per second and thread, of small matrices: on one core the demo's attention, Based and DeltaNet make 59, 108 and 66
 steps a second, and this says 36, 122 and 105; a Mamba of width 32 makes 33, and this says 38."""
-SLOWER_ON_CPU = {"mamba": 3.0, "h3": 3.0, "gla": 3.0, "lstm": 3.0, "gated_deltanet": 15.0, "rwkv7": 40.0}
+SLOWER_ON_CPU = {"mamba": 3.0, "h3": 3.0, "gla": 3.0, "gated_deltanet": 15.0, "rwkv7": 40.0}
 """Recurrences take longer than their products; from steps a second at width 32 beside other work, so roughly."""
 CPU_LAYER = 1.5e-3
 """Seconds per layer, step and model that are spent outside matrix products."""
