@@ -14,7 +14,8 @@ from benchmarks.paste import DOCS, paste, table
 from benchmarks.refits import GATE, RESULTS, SIZES
 from mixerscope.analysis.prediction import Area
 from mixerscope.artifacts.erasures import LEAST_READ, MOST_LEFT
-from mixerscope.experiments.task_flip.predictions import by_verdict
+from mixerscope.experiments.task_flip.models import Model
+from mixerscope.experiments.task_flip.predictions import Predicted, by_verdict, foreseen, predictions
 from mixerscope.experiments.task_flip.render import Study
 from mixerscope.experiments.task_flip.tables import load
 
@@ -30,7 +31,8 @@ def tables(root: Path = ROOT) -> dict[tuple[str, str], str]:
     refits = json.loads((RESULTS / "refits.json").read_text())
     return {
         (STUDY, "claims of the state study"): _claims(study),
-        (STUDY, "what foretells longer documents"): _foretold(study),
+        (STUDY, "what foretells longer documents"): _foretold(study.foretold, study.models),
+        (STUDY, "what came of held-out models"): _came(study.held_out),
         (STATES, "what erasures leave"): _left(refits),
     }
 
@@ -48,13 +50,19 @@ def _claims(study: Study) -> str:
     return table(["", "sentence", *header], rows)
 
 
-def _foretold(study: Study) -> str:
+def _foretold(found: Sequence[Predicted], models: Sequence[Model]) -> str:
     def said(area: Area | None) -> str:
         return "–" if area is None else f"{area.value:.2f} ({area.low:.2f} to {area.high:.2f})"
 
-    rows = [[one.by, str(one.models), said(one.overall), said(one.within)] for one in study.foretold]
-    held = ", ".join(f"{held} of {count} {name}" for name, (count, held) in by_verdict(study.models).items())
+    rows = [[one.by, str(one.models), said(one.overall), said(one.within)] for one in found]
+    held = ", ".join(f"{held} of {count} {name}" for name, (count, held) in by_verdict(models).items())
     return f"{table(['by', 'models', 'area', 'within'], rows)}\n\nModels that hold: {held}."
+
+
+def _came(models: Sequence[Model]) -> str:
+    words = {None: "untested", True: "true", False: "false"}
+    rows = [[one.id, f"**{words[one.true]}**", one.came] for one in foreseen(models)]
+    return f"{table(['', 'outcome', 'what came'], rows)}\n\n{_foretold(predictions(models), models)}"
 
 
 def _left(rows: Sequence[dict[str, Any]]) -> str:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from mixerscope.experiments.paper.records import ABOUT, sha256
 from mixerscope.experiments.task_flip.claims import decided
 from mixerscope.experiments.task_flip.evidence import compared_boundaries, missed, refitted_damages, where_it_reads_best
 from mixerscope.experiments.task_flip.models import FOUR, best_of_seeds, models_of
-from mixerscope.experiments.task_flip.predictions import asked, by_verdict, predictions, verdict_score
+from mixerscope.experiments.task_flip.predictions import asked, by_verdict, foreseen, predictions, verdict_score
 from mixerscope.experiments.task_flip.render import FOUND, TABLE, Study
 from mixerscope.experiments.task_flip.study import MAIN
 from mixerscope.experiments.task_flip.tables import load
@@ -24,13 +25,19 @@ SCORES = {"carried": 1.0, "undetermined": 0.5}
 
 @pytest.fixture(scope="module")
 def rows():
-    """A row a model that passed the gate, by the files alone."""
+    return rows_of(held_out=False)
+
+
+def rows_of(held_out):
+    """A row a model that passed the gate, by the files alone; of those that nobody had seen, or of the others."""
     lengths = {(row["run_id"], row["times"]): row for row in pl.read_parquet(KEPT / "lengths.parquet").to_dicts()}
     probes = pl.read_parquet(KEPT / "probes.parquet").drop_nulls("boundary")
     answers = probes.filter((pl.col("label") == "answer") & (pl.col("positions") == "every"))
     best = dict(answers.group_by("run_id").agg(pl.col("readability").max()).iter_rows())
     found = []
     for row in pl.read_parquet(KEPT / "models.parquet").to_dicts():
+        if (row["width"] == 32) is not held_out:
+            continue
         short, long = lengths[row["run_id"], 1], lengths[row["run_id"], 4]
         if short["accuracy"] >= 0.99:
             found.append(
@@ -67,8 +74,10 @@ def area(rows, by, share=None, often=None):
     return won.sum() / asked.sum() if asked.any() else None
 
 
-def test_the_areas_are_those_of_the_tables(rows):
-    said = {one["by"]: one for one in json.loads((KEPT / FOUND).read_text())["predictions"]}
+@pytest.mark.parametrize("held_out", [False, True])
+def test_the_areas_are_those_of_the_tables(held_out):
+    rows, found = rows_of(held_out), json.loads((KEPT / FOUND).read_text())
+    said = {one["by"]: one for one in (found["held_out"] if held_out else found)["predictions"]}
     for by in ("verdict", "accuracy at the training length", "readability", "later answers, state written"):
         assert said[by]["models"] == len(rows) >= 100
     for by in said.keys() & rows[0].keys():
@@ -114,7 +123,7 @@ def _said(page):
 
 def test_what_the_document_says_of_misses_is_that_of_the_data():
     """In words, so that nobody forgets them when more cohorts are kept."""
-    said, models = _said("state-study.md"), asked(models_of(load(KEPT)))
+    said, models = _said("state-study.md"), asked([one for one in models_of(load(KEPT)) if not one.held_out])
     areas = {one.by: one.overall for one in predictions(models) if one.overall is not None}
     told = (areas[by].value for by in ("architecture and task", "accuracy at the training length", "readability"))
     both, accuracy, readability = told
@@ -172,7 +181,8 @@ def test_what_the_document_says_of_misses_is_that_of_the_data():
     assert sum(map(len, carried)) == count
     written, none = ((len(own), sum(bool(m.holds(FOUR)) for m in own)) for own in carried)
     assert "Of {} models that follow what is written {} hold, of {} in no one code {}.".format(*written, *none) in said
-    assert not any(load(KEPT)["interchanges"]["told"].drop_nulls().list.len()), "of how many answers shares are"
+    told = load(KEPT)["interchanges"].filter(pl.col("run_id").is_in([m.run_id for m in models]))["told"]
+    assert not any(told.drop_nulls().list.len()), "of how many answers shares are"
 
 
 WORDS = {3: "three", 9: "nine"}
@@ -297,6 +307,44 @@ def test_what_the_document_says_of_outcomes_is_that_of_the_data(study):
     )
 
 
+def test_what_the_document_says_of_held_out_models_is_that_of_the_data(study):
+    said, models = _said("state-study.md"), asked(study.held_out)
+    found, came = predictions(models), {one.id: one.true for one in foreseen(models)}
+    areas = {one.by: one for one in found}
+    assert came == {"H1": False, "H2": True, "H3": False, "H4": False}
+    verdict, both = areas["verdict"].overall, areas["architecture and task"].overall
+    assert verdict.value < both.value
+    ends = f"it is {verdict.value:.2f} ({verdict.low:.2f} to {verdict.high:.2f})"
+    assert (
+        f"In {len(models)} models [that nobody had seen](#a-held-out-test) when the rules were settled {ends}" in said
+    )
+    named = by_verdict(models)
+    (count, held), (others, wrong), (open_, good) = (named[name] for name in ("carried", "recomputed", "undetermined"))
+    broken = [one for one in models if one.verdict == "carried" and not one.holds()]
+    counter = [one for one in broken if one.cell[:2] == ("counter", "DeltaNet, signed")]
+    assert (
+        f"{count - held} of the {count} carried models do not hold: {len(counter)} are DeltaNet on the counter" in said
+    )
+    assert not any(one.holds() for one in models if one.cell == counter[0].cell)
+    assert max(one.tests["later, as held earlier"] for one in broken) < 0.5
+    assert f"none of the {len(broken)} stays right" in said
+    earlier = areas["later answers, as held earlier"]
+    three = (earlier.overall.value, earlier.within.value, earlier.inside.value)
+    told = "earlier gives {:.2f} ({:.2f} within architectures, {:.2f} within cohorts)".format(*three)
+    [before] = [one.overall for one in study.foretold if one.by == earlier.by]
+    assert f"{told}. In the other runs it gave {before.value:.2f}." in said
+    switch = [one for one in models if one.cell[0] == "flip-flop"]
+    assert {one.verdict for one in switch} == {"undetermined"}
+    words = f"Of {open_} models without a name {good} hold, {sum(map(bool, (m.holds() for m in switch)))} of them on"
+    assert words in said
+    names = json.loads((KEPT / "held_out_by_revision_9.json").read_text())
+    older = [replace(one, verdict=names[one.run_id]) for one in models]
+    assert {one.id: one.true for one in foreseen(older)} == came
+    assert f"the area is {predictions(older)[0].overall.value:.2f}, and the outcomes are the same" in said
+    short = f"{held} of {count} carried ones hold, and {wrong} of {others} recomputed ones"
+    assert f"Of {len(models)} models that nobody had seen then, {short}" in _said("states.md")
+
+
 def test_what_the_document_says_of_tests_that_hardly_fail_is_that_of_the_data(study):
     said = _said("state-study.md")
     passed = [one for one in study.models if one.passed]
@@ -307,7 +355,8 @@ def test_what_the_document_says_of_tests_that_hardly_fail_is_that_of_the_data(st
     rows = [{"score": left.get(m.run_id, verdict_score(m)), "holds": bool(m.holds(FOUR))} for m in passed]
     kept = len(names) - len(unheard)
     assert f"alone, {kept} would keep the name, and the area would be {area(rows, 'score'):.2f}." in said
-    inside = load(KEPT)["erasures"].filter(method="class means, every step", length=12).drop_nulls("unseen")
+    own = load(KEPT)["erasures"].filter(pl.col("run_id").is_in([one.run_id for one in study.models]))
+    inside = own.filter(method="class means, every step", length=12).drop_nulls("unseen")
     speaks = inside["speaks"].sum()
     assert f"brought to chance but in {speaks} of {len(inside)} cases" in said
     carried = [one.tests for one in passed if one.verdict == "carried"]
