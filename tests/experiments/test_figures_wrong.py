@@ -94,10 +94,10 @@ def test_a_file_in_place_of_a_folder_is_found_before_anything_is_trained(option,
 
 
 def test_a_table_of_seconds_that_is_none_is_named(tmp_path, capsys):
-    shutil.copy(KEPT / "fig4a" / "d64-none-and-1.pack", tmp_path)
+    shutil.copy(KEPT / "fig4a" / "convolutions-best.pack", tmp_path)
     for damage in ("{", '{"kind": "cohort"}', "[1]", '{"kind": "job", "job": 1}'):
         (tmp_path / "seconds.jsonl").write_text(f"{damage}\n")
-        words = ["--collect", str(tmp_path / "d64-none-and-1.pack"), "--results", str(tmp_path / "kept")]
+        words = ["--collect", str(tmp_path / "convolutions-best.pack"), "--results", str(tmp_path / "kept")]
         assert main(["reproduce", "fig4a", *words]) == 2
         assert "seconds.jsonl is no table of seconds" in capsys.readouterr().err
     assert not (tmp_path / "kept").exists()
