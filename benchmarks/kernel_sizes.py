@@ -31,12 +31,14 @@ from mixerscope.kernels import (
     residual_attention,
     residual_mlp,
     selective_scan,
+    stacked_product,
     sums,
     update,
 )
 from mixerscope.machine import matmuls
 from mixerscope.model import build_model
 from mixerscope.training.head import plain_head_loss, plain_head_loss_backward
+from mixerscope.training.product import plain_product
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DOCUMENTS, LENGTH = 32, 35
@@ -169,6 +171,35 @@ def delta(models: int, width: int) -> Calls:
     }
 
 
+def products(models: int, width: int) -> Calls:
+    """Of tokens with weights, of positions with each other, and of the head; beside each the library's, in float32."""
+    tokens, vocabulary, attending = DOCUMENTS * LENGTH, 8196, models * DOCUMENTS
+    factors = {  # models, then rows and terms of the left factor, or turned, and so on for the right one
+        "up": (models, (tokens, width), (4 * width, width), False, True),
+        "up, of x": (models, (tokens, 4 * width), (4 * width, width), False, False),
+        "up, of weight": (models, (tokens, 4 * width), (tokens, width), True, False),
+        "square": (models, (tokens, width), (width, width), False, True),
+        "square, of weight": (models, (tokens, width), (tokens, width), True, False),
+        "scores": (attending, (LENGTH, width), (LENGTH, width), False, True),
+        "values": (attending, (LENGTH, LENGTH), (LENGTH, width), False, False),
+        "values, of values": (attending, (LENGTH, LENGTH), (LENGTH, width), True, False),
+        "logits": (models, (DOCUMENTS, width), (vocabulary, width), False, True),
+        "logits, of x": (models, (DOCUMENTS, vocabulary), (vocabulary, width), False, False),
+        "logits, of table": (models, (DOCUMENTS, vocabulary), (DOCUMENTS, width), True, False),
+    }
+
+    def by_library(left: Tensor, right: Tensor, left_turned: bool, right_turned: bool, count: int) -> Tensor:
+        with matmuls("float32"):
+            return plain_product(left, right, left_turned, right_turned, count)
+
+    calls: Calls = {}
+    for name, (count, left, right, left_turned, right_turned) in factors.items():
+        inputs = (numbers(count, *left), numbers(count, *right), left_turned, right_turned, count)
+        calls[name] = lambda inputs=inputs: stacked_product.product(*inputs)
+        calls[f"library, {name}"] = lambda inputs=inputs: by_library(*inputs)
+    return calls
+
+
 KINDS: dict[str, tuple[Callable[[int, int], Calls], tuple[ModuleType, ...]]] = {
     "mlp": (mlp, (residual_mlp, residual)),
     "attention": (attention, (residual_attention, residual)),
@@ -179,6 +210,7 @@ KINDS: dict[str, tuple[Callable[[int, int], Calls], tuple[ModuleType, ...]]] = {
     "diagonal": (diagonal, (diagonal_ssm,)),
     "scan": (scan, (selective_scan, sums)),
     "delta": (delta, (delta_rule,)),
+    "product": (products, (stacked_product, sums)),
 }
 
 

@@ -305,6 +305,7 @@ _KERNELS = {
     "adamw": "update:adamw",
     "head_loss": "head:forward",
     "head_loss_backward": "head:backward",
+    "product": "stacked_product:product",
 }
 """Operator to module and function in `mixerscope.kernels`; the modules import Triton, so nobody imports them early."""
 KERNELS = Registry(

@@ -5,9 +5,11 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from mixerscope import kernels
 from mixerscope.kernels.precision import exact_products
 from mixerscope.machine import MATMUL_PRECISION, Machine
 from mixerscope.training import compile_cohort, compiling, train_cohort, trainer
+from mixerscope.training import product as products
 from mixerscope.training.compiling import BetterProducts, number_of_parts
 from mixerscope.training.stack import Stack
 from tests.conftest import tiny_spec
@@ -148,6 +150,36 @@ def test_a_product_that_was_turned_is_cut_as_well():
     torch.testing.assert_close(found, of_output.mT @ x, rtol=1e-12, atol=1e-12)
 
 
+def test_products_that_pay_are_handed_over_whole_wherever_their_factors_lie(monkeypatch):
+    """And a gradient of a weight still as the product of transposes."""
+    monkeypatch.setattr(products, "pays", lambda left, right: left.shape[1] > 8)
+
+    def gradients(x: Tensor, of_output: Tensor) -> tuple[Tensor, Tensor]:
+        turned = aten.permute(aten.bmm(x.mT, of_output), [0, 2, 1])
+        return turned, aten.bmm(x.mT, x) + 1
+
+    x, of_output = random(2, 512, 8), random(2, 512, 24)
+    given = []
+    monkeypatch.setattr(products, "body", lambda name, inputs, plain, **_: given.append(inputs) or plain)
+    (turned, cut), left_to_the_library = after_cutting(gradients, x, of_output)
+    assert left_to_the_library.shapes == [(16, 8, 64)], "the other is too small, and cut as before"
+    [(left, right, *how)] = given
+    assert how == [True, False, 2]
+    assert (left.data_ptr(), right.data_ptr()) == (of_output.data_ptr(), x.data_ptr())
+    assert turned.is_contiguous()
+    torch.testing.assert_close(turned, of_output.mT @ x, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(cut, x.mT @ x + 1, rtol=1e-12, atol=1e-12)
+
+
+def test_what_was_compiled_for_other_products_is_not_found_again():
+    found = set()
+    for precision in ("highest", "high"):
+        for wanted in ("auto", "plain"):
+            with MATMUL_PRECISION.held(precision), kernels.switched(wanted):
+                found.add(BetterProducts().uuid())
+    assert len(found) == 4
+
+
 @pytest.fixture
 def uncompiled(monkeypatch):
     """All that is done for compiled stacks, without waiting for the compiler; returns how many there were."""
@@ -197,12 +229,16 @@ def test_compiling_ahead_builds_a_stack_of_each_size_and_trains_none(uncompiled,
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("handed_over", [False, True])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler, about itself
-def test_a_compiled_cohort_trains_the_weights_that_an_eager_one_does(monkeypatch, tmp_path):
+def test_a_compiled_cohort_trains_the_weights_that_an_eager_one_does(monkeypatch, tmp_path, handed_over: bool):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # where nothing is known from last time
     cut = []
     do_cut = BetterProducts._cut
     monkeypatch.setattr(BetterProducts, "_cut", staticmethod(lambda *args: cut.append(args[-1]) or do_cut(*args)))
+    asked = []
+    monkeypatch.setattr(products, "pays", lambda *_: handed_over)
+    monkeypatch.setattr(products, "body", lambda name, inputs, plain, **_: asked.append(name) or plain)
     spec = tiny_spec("attention", warmup=0.0, batch_size=128, documents=256, steps=3)
     spec = spec.changed(model=spec.model.changed(layers=1))
     specs = [spec, spec.changed(seed=1, train=spec.train.changed(lr=1e-2, weight_decay=0.1))]
@@ -218,7 +254,8 @@ def test_a_compiled_cohort_trains_the_weights_that_an_eager_one_does(monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(torch.autograd, "grad", grad)
         members = train_cohort(specs, machine=COMPILED, dtype=torch.float64)
-    assert cut, "no sum was long enough"
+    assert bool(cut) == (not handed_over), "no sum was long enough"
+    assert bool(asked) == handed_over
     assert in_a_row
     assert all(in_a_row)
     for member, want in zip(members, train_cohort(specs, dtype=torch.float64), strict=True):
@@ -232,6 +269,6 @@ def test_a_step_may_ask_how_exact_products_are(monkeypatch):
     compile_ = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, options, **more: compile_(f, backend="eager", **more))
     function = compiling.compiled(lambda x: x * (2 if exact_products() else 3))
-    for products, factor in (("highest", 2), ("high", 3), ("highest", 2)):
-        with MATMUL_PRECISION.held(products):
+    for precision, factor in (("highest", 2), ("high", 3), ("highest", 2)):
+        with MATMUL_PRECISION.held(precision):
             assert function(torch.ones(1)).item() == factor

@@ -14,13 +14,13 @@ import triton.language as tl
 
 @triton.jit
 def three_products(left, right):  # noqa: ANN201
-    large_left, large_right = _leading_bits(left), _leading_bits(right)
+    large_left, large_right = leading_bits(left), leading_bits(right)
     total = tl.dot(left - large_left, large_right, input_precision="tf32")
     total = tl.dot(large_left, right - large_right, total, input_precision="tf32")
     return tl.dot(large_left, large_right, total, input_precision="tf32")
 
 
 @triton.jit
-def _leading_bits(x):
+def leading_bits(x):  # noqa: ANN201
     """Ten bits of the fraction, rounded. What is infinite stays so."""
     return (x.to(tl.int32, bitcast=True) + 4096 & -8192).to(tl.float32, bitcast=True)

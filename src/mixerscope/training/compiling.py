@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from mixerscope import kernels
 from mixerscope.kernels.layout import PROCESSORS
 from mixerscope.kernels.precision import exact_products
+from mixerscope.training import product as products
 
 TILE = 64
 """Rows and columns of a result that one processor of a GPU computes in one go."""
@@ -55,12 +56,13 @@ def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 class BetterProducts(CustomGraphPass):
-    """What becomes of products of matrices that are gradients of weights.
+    """What becomes of products of matrices: of large ones in strict float32, and of gradients of weights.
 
-    Each is the transpose of a product, which would have to be copied for the update, a launch per weight: it becomes
-    the product of the transposes, in the other order, which need no copy. And where a product has few numbers but long
-    sums, over all tokens of a batch, a few processors would be busy for long while the others wait: it is computed in
-    several parts, which are added up afterwards.
+    Each gradient of a weight is the transpose of a product, which would have to be copied for the update, a launch per
+    weight: it becomes the product of the transposes, in the other order, which need no copy. Large products in strict
+    float32 are handed to the operator that has a kernel for them. And where another has few numbers but long sums, over
+    all tokens of a batch, a few processors would be busy for long while the others wait: it is computed in several
+    parts, which are added up afterwards.
     """
 
     def __call__(self, graph: fx.Graph) -> None:
@@ -75,13 +77,18 @@ class BetterProducts(CustomGraphPass):
         output.meta["user_visible_output_idxs"] = [index for index in as_before if not found[index]]
         for node in graph.find_nodes(op="call_function", target=aten.bmm.default):
             left, right = (argument.meta["val"] for argument in node.args)
+            if products.pays(left, right):
+                self._hand_over(graph, node)
+                continue
             parts = number_of_parts(left.shape, right.shape)
             # Only where the parts of both factors lie so in memory that a batch of them needs no copy.
             if parts > 1 and _follow_on(left, 2) and _follow_on(right, 1):
                 self._cut(graph, node, left.shape, right.shape, parts)
 
     def uuid(self) -> bytes:
-        return get_hash_for_files((__file__,))
+        # What is compiled is kept on disk, and must not be found by those who ask for something else.
+        asked_for = f"{exact_products()} {kernels.wanted()}"
+        return get_hash_for_files((__file__, products.__file__), asked_for)
 
     @staticmethod
     def _turn(graph: fx.Graph, node: fx.Node) -> None:
@@ -99,6 +106,14 @@ class BetterProducts(CustomGraphPass):
             piece.meta["val"] = aten.slice.Tensor(turned.meta["val"], *piece.args[1:])
         graph.erase_node(node)
         graph.erase_node(product)
+
+    @staticmethod
+    def _hand_over(graph: fx.Graph, node: fx.Node) -> None:
+        with graph.inserting_before(node):
+            handed_over = graph.call_function(torch.ops.mixerscope.product.default, node.args)
+        handed_over.meta["val"] = node.meta["val"]
+        node.replace_all_uses_with(handed_over)
+        graph.erase_node(node)
 
     @staticmethod
     def _cut(graph: fx.Graph, node: fx.Node, left: torch.Size, right: torch.Size, parts: int) -> None:

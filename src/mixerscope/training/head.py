@@ -5,6 +5,9 @@ operator with a leading stack axis, like those of the mixers, with a plain body,
 Shapes: x [m, n, d]; table [m, v, d]; targets [m, n]; each row's logarithm of the sum of exponentials, [m, n].
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -12,9 +15,14 @@ from mixerscope.kernels import body
 from mixerscope.kernels.precision import exact_products, tolerance_of
 from mixerscope.mixers.ops.operator import stacked_operator
 from mixerscope.tasks import UNSCORED
+from mixerscope.training.product import product
+
+Times = Callable[[Tensor, Tensor], Tensor]
 
 WIDEST_EXACT = 64
-"""Products of float32 numbers, which no tensor core makes, the kernel computes at 7% of an H200's rate if x is wide."""
+"""Products of float32 numbers, which no tensor core makes, the kernel computes at 7% of an H200's rate if x is wide; it
+has no room to make three of each by tensor cores. There the plain body runs, with products that have a kernel of
+their own: it writes out the logits, but of the few positions only that are read."""
 
 
 def head_loss(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
@@ -24,13 +32,16 @@ def head_loss(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
 
 def _forward(x: Tensor, table: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     inputs = (x, table, targets, UNSCORED, exact_products())
-    return body("head_loss", inputs, plain_head_loss, 0, tolerance_of(x.dtype), faster=_faster(x))(*inputs)
+    faster, plain = _faster(x), plain_head_loss
+    plain = plain if faster is None else partial(plain, times=product)
+    return body("head_loss", inputs, plain, 0, tolerance_of(x.dtype), faster=faster)(*inputs)
 
 
 def _backward(grad: Tensor, x: Tensor, table: Tensor, targets: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
     inputs = (grad, x, table, targets, total, UNSCORED, exact_products())
-    plain = plain_head_loss_backward
-    return body("head_loss_backward", inputs, plain, 0, tolerance_of(x.dtype), faster=_faster(x))(*inputs)
+    faster, plain = _faster(x), plain_head_loss_backward
+    plain = plain if faster is None else partial(plain, times=product)
+    return body("head_loss_backward", inputs, plain, 0, tolerance_of(x.dtype), faster=faster)(*inputs)
 
 
 def _faster(x: Tensor) -> str | None:
@@ -38,9 +49,11 @@ def _faster(x: Tensor) -> str | None:
     return "wide, and in strict float32" if wide and exact_products() else None
 
 
-def plain_head_loss(x: Tensor, table: Tensor, targets: Tensor, unscored: int, exact: bool) -> tuple[Tensor, Tensor]:
+def plain_head_loss(
+    x: Tensor, table: Tensor, targets: Tensor, unscored: int, exact: bool, times: Times = torch.matmul
+) -> tuple[Tensor, Tensor]:
     """The loss [m], and each row's logarithm of the sum of exponentials. `exact` is for the kernel's products."""
-    logits = _logits(x, table)
+    logits = times(_wide(x), _wide(table).mT)
     total = logits.logsumexp(-1)
     scored = targets != unscored
     picked = logits.gather(-1, targets.where(scored, 0).unsqueeze(-1)).squeeze(-1)
@@ -49,20 +62,17 @@ def plain_head_loss(x: Tensor, table: Tensor, targets: Tensor, unscored: int, ex
 
 
 def plain_head_loss_backward(
-    grad: Tensor, x: Tensor, table: Tensor, targets: Tensor, total: Tensor, unscored: int, exact: bool
-) -> tuple[Tensor, Tensor]:
+    grad: Tensor, x: Tensor, table: Tensor, targets: Tensor, total: Tensor, unscored: int, exact: bool,
+    times: Times = torch.matmul,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The gradients of x and of the table."""
-    of_logits = _logits(x, table).sub_(total.unsqueeze(-1)).exp_()
+    of_logits = times(_wide(x), _wide(table).mT).sub_(total.unsqueeze(-1)).exp_()
     scored = targets != unscored
     at_target = targets.where(scored, 0).unsqueeze(-1)
     of_logits.scatter_add_(-1, at_target, torch.full_like(at_target, -1, dtype=of_logits.dtype))
     of_logits *= (grad / scored.sum(-1).clamp(min=1))[:, None].where(scored, 0.0).unsqueeze(-1)
-    of_x, of_table = of_logits @ _wide(table), of_logits.mT @ _wide(x)
+    of_x, of_table = times(of_logits, _wide(table)), times(of_logits.mT, _wide(x))
     return of_x.to(x.dtype), of_table.to(table.dtype)
-
-
-def _logits(x: Tensor, table: Tensor) -> Tensor:
-    return _wide(x) @ _wide(table).mT
 
 
 def _wide(tensor: Tensor) -> Tensor:
