@@ -110,6 +110,8 @@ def test_a_table_of_seconds_that_is_none_is_named(tmp_path, capsys):
     assert not (tmp_path / "kept").exists()
 
 
-def test_the_study_is_read_in_one_way(tmp_path, capsys):
-    assert main(["figure", "task-flip", str(tmp_path), "--preset", "paper"]) == 2
+@pytest.mark.parametrize("name", ["task-flip", "table-params"])
+def test_what_is_read_in_one_way_takes_no_preset(name, tmp_path, capsys):
+    assert main(["figure", name, str(tmp_path), "--preset", "paper"]) == 2
     assert "leave --preset out" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
