@@ -1,12 +1,21 @@
 """Claims: every one has a test, and what becomes of it depends on cells, seeds and models."""
 
+import statistics
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from mixerscope.experiments.paper.claim_tests import NOT_LEARNED
 from mixerscope.experiments.paper.claim_tests_more import TESTS
 from mixerscope.experiments.paper.claims import Claim, Evidence, counted, judged, load_claims
-from mixerscope.experiments.paper.evidence import ahead_of, combined, difference
+from mixerscope.experiments.paper.evidence import Numbers, ahead_of, combined, difference
+from mixerscope.experiments.paper.panels import ACCURACY
+from mixerscope.experiments.paper.render import load_results
 from mixerscope.experiments.paper.sweeps import figure_names
 
+KEPT = Path(__file__).parents[2] / "reproduction"
 CLAIM = Claim("x", "Something is large.", "4.2", "fig3")
 
 
@@ -85,3 +94,47 @@ def test_seeds_are_paired_where_they_are_of_one_model_and_nowhere_else():
     assert ahead_of({0: 5.0, 7: 4.0}, {1: 1.0, 2: 2.0, 3: 9.0}, {0: 3.0}) == {0: 2.0, 7: 1.0}, "the best median"
     assert ahead_of({0: 5.0}, {1: 1.0}, {}) == {}, "one was not run"
     assert combined(lambda a: None if a > 1 else a, {0: 0.5, 1: 2.0}) == {0: 0.5}
+
+
+@pytest.fixture(scope="module")
+def numbers() -> Numbers:
+    return Numbers(load_results(KEPT))
+
+
+GUESSING = 100 / 16
+"""Percent of answers that are right where one of the values is named at random."""
+
+
+@pytest.mark.parametrize(
+    ("id", "whole", "more_than"),
+    [
+        ("mamba-no-conv", "Mamba", NOT_LEARNED),
+        ("mamba-conv-1", "Mamba", NOT_LEARNED),
+        ("based-kernel-1", "Based", NOT_LEARNED),
+        ("one-block-induction", "", NOT_LEARNED),
+        ("hyena-at-query", "Hyena", GUESSING),
+    ],
+)
+def test_a_claim_is_tested_where_it_could_be_wrong(id, whole, more_than, numbers):
+    """Where the whole does not learn recall either, that a part of it does not says nothing; nor does a mechanism."""
+    labels = [label.split(" d=") for label in TESTS[id](numbers).cells]
+    learned = [numbers.at("fig3", ACCURACY, whole or row, int(width)) for row, width in labels]
+    medians = [statistics.median(by_seed.values()) for by_seed in learned if by_seed]
+    assert medians
+    assert min(medians) > more_than
+
+
+def made_up(numbers) -> Any:
+    return SimpleNamespace(at=lambda figure, panel, row, width: dict(enumerate(numbers(panel, row, width))))
+
+
+def test_of_two_that_solve_a_task_none_is_behind():
+    for behind, expected in ((99.9, "does not hold"), (97.0, "holds")):
+        found = made_up(lambda _, row, width, behind=behind: [99.99] * 5 if row == "Attention" else [behind] * 5)
+        assert judged(CLAIM, TESTS["deltanet-behind"](found)).outcome == expected
+
+
+@pytest.mark.parametrize(("row", "expected"), [("Mamba", "holds"), ("Hyena", "weaker than stated")])
+def test_the_paper_excepts_one_width_of_mamba_from_what_three_blocks_learn(row, expected):
+    found = made_up(lambda panel, name, width: [5.0 if (panel, name, width) == ("3 layers", row, 32) else 50.0] * 3)
+    assert judged(CLAIM, TESTS["three-blocks"](found)).outcome == expected

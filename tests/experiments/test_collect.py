@@ -4,6 +4,7 @@ import contextlib
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -60,6 +61,19 @@ def test_what_is_kept_with_a_proof_and_seconds_does_not_lose_them(places, tmp_pa
     about = read_about(kept / "fig3")
     assert about["runs"] == 1
     assert (about["commands"], about["trained_by"]) == (["a command"], ["a worker"])
+
+
+def test_what_was_watched_is_read_where_another_figure_has_the_same_run_unwatched(places, tmp_path):
+    watched = runs_of(load_figure("beyond"), replace(CHOICE, only=("emergence",)))[0]
+    assert watched.run_id == runs_of(load_figure("fig3"), CHOICE)[0].run_id
+    runs.run(watched, tmp_path / "watched", progress=False)
+    take_in(tmp_path / "kept", [load_figure("beyond")], [tmp_path / "watched"], CHOICE, "a command")
+    alone = Results.load(tmp_path / "kept", CHOICE)
+    take_in(tmp_path / "kept", [load_figure("fig3")], [places[1]], CHOICE, "a command")
+    both = Results.load(tmp_path / "kept", CHOICE)
+    assert both.emergence.equals(alone.emergence)
+    assert len(both.emergence) > 0
+    assert [len(table) for table in (both.runs, both.cells)] == [len(table) for table in (alone.runs, alone.cells)]
 
 
 def test_the_command_of_a_job_is_that_of_its_finished_cohorts():

@@ -32,6 +32,13 @@ def test_missing_results_are_said_in_a_sentence(words, said, tmp_path, capsys):
     assert complaint.count("\n") == 1
 
 
+def test_a_figure_with_runs_of_its_own_is_not_drawn_from_those_of_others(tmp_path, capsys):
+    shutil.copytree(KEPT / "fig3", tmp_path / "fig3", ignore=shutil.ignore_patterns("*.pack"))
+    assert main(["figure", "beyond", str(tmp_path)]) == 2
+    assert "there are no runs of beyond below" in capsys.readouterr().err
+    assert not (tmp_path / "beyond").exists()
+
+
 def test_a_table_needs_no_runs(tmp_path, capsys):
     assert main(["reproduce", "table-params", "--results", str(tmp_path)]) == 0
     assert "4a" not in capsys.readouterr().out
@@ -103,6 +110,8 @@ def test_a_table_of_seconds_that_is_none_is_named(tmp_path, capsys):
     assert not (tmp_path / "kept").exists()
 
 
-def test_the_study_is_read_in_one_way(tmp_path, capsys):
-    assert main(["figure", "task-flip", str(tmp_path), "--preset", "paper"]) == 2
+@pytest.mark.parametrize("name", ["task-flip", "table-params"])
+def test_what_is_read_in_one_way_takes_no_preset(name, tmp_path, capsys):
+    assert main(["figure", name, str(tmp_path), "--preset", "paper"]) == 2
     assert "leave --preset out" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]

@@ -11,6 +11,7 @@ from benchmarks import state_study
 from benchmarks.paste import pasted
 from benchmarks.reproduction import COSTS, DRAWING, PAGE, PICTURE, tables
 
+from mixerscope.cli import main
 from mixerscope.experiments.paper.collect import collect
 from mixerscope.experiments.paper.data import FILES, Results
 from mixerscope.experiments.paper.page import INDEX, page_text
@@ -100,6 +101,22 @@ def test_the_page_counts_the_numbers_that_agree_and_lists_those_that_do_not():
     assert f"({sum(value <= 1.0 for value in agree)} of them are 1% or less" in page
     listed = page.partition('id="disagree"')[2].partition("</section>")[0]
     assert listed.count("<tr>") == 1 + unlike
+
+
+def test_the_page_names_commands_that_make_what_it_shows(capsys):
+    said = dict(re.findall(r"Again: <code>mixerscope reproduce (\S+) ?([^<]*)</code>", (KEPT / INDEX).read_text()))
+    assert len(said) >= 13
+    assert said["fig3"] == "--seeds 5 --device cuda --compile", "five seeds are shown, and three would be made"
+    assert said["fig7"] == "--device cuda --compile", "nothing is shown"
+    for name in ("table-params", "fig5"):
+        assert main(["reproduce", name, *said[name].split(), "--dry-run"]) == 0
+        assert name in capsys.readouterr().out
+
+
+def test_the_page_says_in_which_precision_models_were_trained(results):
+    page = (KEPT / INDEX).read_text()
+    for precision, word in (("tf32", "TF32"), ("float32", "float32")):
+        assert f"{(results.runs['precision'] == precision).sum():,} in {word}" in page
 
 
 def test_what_is_kept_is_small():

@@ -226,6 +226,19 @@ def test_of_what_is_kept_only_cohorts_with_a_run_missing_are_left():
     ]
 
 
+def test_runs_that_another_figure_has_without_a_stage_are_missing(tmp_path, capsys):
+    (tmp_path / "fig3").mkdir()
+    asked = runs_of(load_figure("beyond"), Choice(only=("emergence",)))
+    table = {"run_id": [run.run_id for run in asked], "mechanism": ["induction"] * len(asked)}
+    pl.DataFrame(table).write_parquet(tmp_path / "fig3" / "runs.parquet")
+    words = ["beyond", "--only", "emergence", "--missing", "--results", str(tmp_path)]
+    assert main(["reproduce", *words, "--write-sweep", str(tmp_path / "part.json")]) == 0
+    assert {run.run_id for run in load_runs(str(tmp_path / "part.json"))} == {*table["run_id"]}
+    (tmp_path / "fig3").rename(tmp_path / "beyond")
+    assert main(["reproduce", *words, "--write-sweep", str(tmp_path / "none.json")]) == 2
+    assert "all of this is kept" in capsys.readouterr().err
+
+
 def test_runs_without_a_name_for_want_of_a_proof_can_be_asked_for(tmp_path):
     (tmp_path / "fig3").mkdir()
     (tmp_path / "study").mkdir()

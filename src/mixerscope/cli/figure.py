@@ -33,6 +33,8 @@ def figure(name: str, folder: Path, /, *, preset: str | None = None) -> int:
         if name == NAME:
             return 0
     figures = [load_figure(name)] if name != "all" else []
+    if preset is not None and figures and not figures[0].parts:
+        raise UserError(f"{name} is of models that are not trained, so it is read in one way; leave --preset out")
     found = load_results(folder, preset) if name == "all" or figures[0].parts else None
     if found is not None and not figures:
         figures = kept_figures(folder, found)

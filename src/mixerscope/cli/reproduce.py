@@ -140,7 +140,8 @@ def reproduce(
     figures = [load_figure(each) for each in ([name] if name != ALL else figure_names())]
     figures = [figure for figure in figures if name != ALL or not figure.apart]
     folder = out or _usual_folder(figures, toy)
-    there = kept_ids(kept, proven=unproven) if missing or unproven else set()
+    # only one figure at a time can have runs with stages of their own; `all` has none of these
+    there = kept_ids(kept, proven=unproven, of=figures[0]) if missing or unproven else set()
     if dry_run:
         return _say_cost(figures, choice, there, replace(call, out=folder))
     shares = share_of_each(figures, choice)

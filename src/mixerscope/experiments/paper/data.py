@@ -49,16 +49,19 @@ class Results:
 
     @staticmethod
     def load(root: Path, choice: Choice | None = None) -> "Results":
-        """What lies below a folder; a run that two figures hold is taken from the first."""
+        """What lies below a folder; a run that two figures hold is taken from the first, and what was watched while it
+        was trained from the first that watched."""
         found: dict[str, list[pl.DataFrame]] = {name: [] for name in (*FILES, WATCHED)}
-        seen: set[str] = set()
+        seen: dict[str, set[str]] = {"runs": set(), WATCHED: set()}
         for folder in kept_folders(root):
             tables = read_tables(folder)
-            new = {*tables["runs"]["run_id"].to_list()} - seen
-            seen |= new
+            new = {name: {*tables[name]["run_id"].to_list()} - ids for name, ids in seen.items()}
+            for name, ids in new.items():
+                seen[name] |= ids
             for name, frames in found.items():
-                frames.append(tables[name].filter(pl.col("run_id").is_in(list(new))))
-        if not seen:
+                own = new[WATCHED if name == WATCHED else "runs"]
+                frames.append(tables[name].filter(pl.col("run_id").is_in(list(own))))
+        if not seen["runs"]:
             raise UserError(f"there are no results below {root}; `mixerscope reproduce` puts them there")
         whole = {name: pl.concat(frames) for name, frames in found.items()}
         return Results(**whole, choice=choice or Choice())
@@ -95,11 +98,13 @@ class Results:
         return runs.join(at.rename(names), on="run_id", how="left")
 
 
-def kept_ids(root: Path, proven: bool = False) -> set[str]:
+def kept_ids(root: Path, proven: bool = False, of: Figure | None = None) -> set[str]:
     """Every run that is kept below a folder, of figures and of studies; `proven` leaves out those that have no name for
-    want of a proof."""
+    want of a proof. `of` a figure whose runs have stages of their own those in its own folder count, since others like
+    them lack what these stages find."""
     told = {name: RUNS[name] for name in ("run_id", "mechanism")}
-    folders = [path for path in root.glob("*") if path.is_dir()]
+    own = of.name if of is not None and of.apart else "*"
+    folders = [path for path in root.glob(own) if path.is_dir()]
     of_figures, of_studies = ([path / name for path in folders] for name in ("runs.parquet", "models.parquet"))
     figures = (read_table(table, told) for table in of_figures if is_kept(table))
     if proven:

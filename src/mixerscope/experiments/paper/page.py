@@ -35,6 +35,7 @@ CHOSEN = {
     "dev": "on dev documents and results measured on others",
     "test": "on the documents that are reported, as published",
 }
+PRECISIONS = {"tf32": "TF32"}
 NOTHING = "everything"
 LOW = 1.0
 """Percent; a published number up to there says that next to nothing was learned, which is easily agreed on."""
@@ -68,6 +69,7 @@ def page_text(root: Path) -> str:
         version=__version__,
         runs=f"{len(results.runs):,}",
         proven=f"{int(results.runs['proof'].sum()):,}",
+        precisions=_precisions(results),
         seconds=duration(float(results.runs["seconds"].sum() or 0.0)),
         chosen=CHOSEN[settings()["presets"][results.choice.preset]["select"]],
         claims=claims,
@@ -122,7 +124,25 @@ def _section(figure: Figure, root: Path, results: Results, beside: Sequence[Besi
         "said": summary(figure, cells, left, read_about(root / figure.name)),
         "left": "" if left == NOTHING else left,
         "lines": [cells_of(cell) for cell in cells],
+        "again": _again(figure, results),
     }
+
+
+def _again(figure: Figure, results: Results) -> str:
+    """The command that makes what is shown: with as many seeds, where these are not as many as it takes by itself."""
+    words = ["mixerscope reproduce", figure.name]
+    if figure.parts:
+        choice = results.choice
+        seeds = max(results.part(figure.name, part.name)["seed"].n_unique() for part in figure.parts)
+        words += [f"--seeds {seeds}"] if seeds > choice.seed_count else []
+        words += ["--toy"] if choice.toy else ["--device cuda --compile"]
+    return " ".join(words)
+
+
+def _precisions(results: Results) -> str:
+    """In which numbers the models were trained, which the paper does not say of its own."""
+    found = Counter(results.runs["precision"].to_list()).most_common()
+    return " and ".join(f"{count:,} in {PRECISIONS.get(name, name)}" for name, count in found)
 
 
 SIZE = re.compile(r'width="([\d.]+)"( height="[\d.]+")? viewBox="0 0 ([\d.]+) ([\d.]+)"')

@@ -162,7 +162,7 @@ def paper_figure(name: str, folder: str | Path) -> alt.TopLevelMixin:
 
 
 def _refuse_nothing(figure: Figure, root: Path, results: Results | None) -> None:
-    if figure.parts and results is not None and missing(figure, results) == "everything":
+    if figure.parts and results is not None and not _is_there(figure, root, results):
         raise UserError(
             f"there are no runs of {figure.name} below {root}; `mixerscope reproduce {figure.name}` makes them"
         )
@@ -203,14 +203,13 @@ def _page(figure: Figure, svg: str, cells: Sequence[Beside]) -> str:
 
 
 def kept_figures(root: Path, results: Results) -> list[Figure]:
-    """Figures of which something is kept. Those with runs of their own count where these are, not where another figure
-    has some like them."""
-    found = [load_figure(name) for name in figure_names()]
-    return [
-        figure
-        for figure in found
-        if missing(figure, results) != "everything" and (not figure.apart or (root / figure.name / ABOUT).is_file())
-    ]
+    """Figures of which something is kept."""
+    return [figure for figure in map(load_figure, figure_names()) if _is_there(figure, root, results)]
+
+
+def _is_there(figure: Figure, root: Path, results: Results) -> bool:
+    """Those with runs of their own count where these are, not where another figure has some like them."""
+    return missing(figure, results) != "everything" and (not figure.apart or (root / figure.name / ABOUT).is_file())
 
 
 def missing(figure: Figure, results: Results) -> str:
