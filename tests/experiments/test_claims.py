@@ -50,6 +50,15 @@ def test_what_becomes_of_a_claim(cells, expected):
     assert judged(CLAIM, Evidence(cells, 0.5, "number")).outcome == expected
 
 
+def test_it_is_said_where_cells_that_were_not_run_cannot_change_an_outcome():
+    lost = judged(CLAIM, Evidence(of([1.0], [0.0], [0.0], []), 0.5, "number"))
+    assert (lost.outcome, lost.effect[-16:]) == ("does not hold", "cannot change it")
+    tied = judged(CLAIM, Evidence(of([1.0], [0.0], []), 0.5, "number"))
+    assert (tied.outcome, tied.effect[-21:]) == ("does not hold", "cells, 1 not measured")
+    most = judged(CLAIM, Evidence(of([1.0], [1.0], [0.0], []), 0.5, "number", of_cells=0.5))
+    assert (most.outcome, most.effect[-16:]) == ("holds", "cannot change it")
+
+
 def test_a_claim_about_little_is_held_to_it():
     evidence = Evidence(of([0.1, 0.2, 0.1]), 0.5, "number", below=True)
     found = judged(CLAIM, evidence)

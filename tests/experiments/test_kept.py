@@ -14,6 +14,7 @@ from benchmarks.reproduction import COSTS, DRAWING, PAGE, PICTURE, tables
 from mixerscope.cli import main
 from mixerscope.experiments.paper.collect import collect
 from mixerscope.experiments.paper.data import FILES, Results
+from mixerscope.experiments.paper.disagreements import load_causes
 from mixerscope.experiments.paper.page import INDEX, page_text
 from mixerscope.experiments.paper.render import compared, draw, kept_figures, load_results, read_about, sha256
 from mixerscope.experiments.paper.sweeps import figure_names, load_figure, sweeps_of
@@ -162,3 +163,15 @@ def test_the_docs_say_what_every_figure_costs(root):
     for name in trained:
         parts = sweeps_of(load_figure(name))  # three seeds
         assert said[name] == sum(prod(len(values) for values in part.vary.values()) for part in parts), name
+
+
+def test_what_was_ruled_out_as_a_cause_leaves_ours_where_it_is():
+    beside = {(cell.panel, cell.row, cell.width): cell for cell in compared("fig3", load_results(KEPT))}
+    tried = {(cell.panel, cell.row, cell.width): cell for cell in compared("questions", load_results(KEPT))}
+    ruled_out = load_causes()["ruled_out"]
+    assert ruled_out
+    for said in ruled_out:
+        for width in said["widths"]:
+            row = tried["Original", f"{said['tested_by']}: {said['row']}", width]
+            low, high = row.interval
+            assert not low <= beside["Original", said["row"], width].published <= high

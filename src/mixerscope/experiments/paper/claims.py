@@ -7,6 +7,7 @@ stated where more than half of those cells do, and else does not hold. It is tes
 """
 
 import json
+import math
 import statistics
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -105,14 +106,22 @@ def judged(claim: Claim, evidence: Evidence) -> Tested:
     passed = sum(evidence.passes(value) for value in values)
     sign = "<" if evidence.below else ">"
     spread = f"{statistics.median(values):.3g} [{min(values):.3g}, {max(values):.3g}]"
-    left = f", {len(missing)} not measured" if missing else ""
-    effect = f"{evidence.of}: {spread}, needed {sign} {evidence.needed:g}; {sum(passing)} of {len(passing)} cells{left}"
     outcome, again = _outcome(evidence, cells.values()), _same_again(evidence, cells.values())
+    left = f", {len(missing)} not measured" if missing else ""
+    left += ", which cannot change it" if missing and _is_settled(evidence, cells.values(), len(missing)) else ""
+    effect = f"{evidence.of}: {spread}, needed {sign} {evidence.needed:g}; {sum(passing)} of {len(passing)} cells{left}"
     if len(cells) < LEAST_RUN * len(evidence.cells):
         outcome, again, effect = NOT_TESTED, None, f"{effect}: too few to say"
     interval = exact_interval(passed, len(values))
     seeds = min(map(len, cells.values()))
     return Tested(claim, outcome, effect, seeds, len(values), passed, interval, again, missing)
+
+
+def _is_settled(evidence: Evidence, cells: Collection[Sequence[float]], missing: int) -> bool:
+    """Whether the outcome is the same whatever comes of the cells that were not measured, with as many seeds."""
+    seeds = round(statistics.mean(map(len, cells)))
+    extremes = [[[value] * seeds] * missing for value in (math.inf, -math.inf)]
+    return len({_outcome(evidence, [*cells, *more]) for more in extremes}) == 1
 
 
 def _same_again(evidence: Evidence, cells: Collection[Sequence[float]]) -> float | None:

@@ -22,17 +22,21 @@ class Disagreement:
 
 def disagreements(figure: str, cells: Iterable[Beside]) -> list[Disagreement]:
     """The cells of a figure that disagree."""
-    known = _causes()
+    known = load_causes()
     return [Disagreement(figure, cell, _cause(figure, cell, known)) for cell in cells if cell.outcome == OUTSIDE]
 
 
-def _causes() -> list[dict[str, Any]]:
-    path = Path(__file__).parent / "causes.json"
-    return json.loads(path.read_text(encoding="utf-8"))["causes"]
+def load_causes() -> dict[str, Any]:
+    """What runs have found out: `causes`, and what they have `ruled_out`."""
+    return json.loads((Path(__file__).parent / "causes.json").read_text(encoding="utf-8"))
 
 
-def _cause(figure: str, cell: Beside, known: list[dict[str, Any]]) -> str:
-    for said in known:
-        if (said["figure"], said["row"]) == (figure, cell.row) and cell.width in said["widths"]:
-            return f"{said['cause']} ({said['tested_by']})"
-    return UNEXPLAINED
+def _cause(figure: str, cell: Beside, known: dict[str, Any]) -> str:
+    def said_of(kind: str) -> list[str]:
+        return [
+            f"{said['cause']} ({said['tested_by']})"
+            for said in known[kind]
+            if (said["figure"], said["row"]) == (figure, cell.row) and cell.width in said["widths"]
+        ]
+
+    return "; ".join(said_of("causes")[:1] or [UNEXPLAINED, *said_of("ruled_out")])
