@@ -5,7 +5,7 @@ Torch is imported when there is something to compute, so that `--help` is quick.
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from mixerscope.sweep.plan import Plan
 
 SOURCE = "A JSON file with `base` and `vary`, the name of one that is shipped (`figure3`), or `module:function`."
-
-MIB = 2**20
 
 
 def _help(text: str) -> dict[str, str]:
@@ -152,7 +150,8 @@ def carry_out(
     from mixerscope.sweep.best import best_lines, best_runs, finished_runs
     from mixerscope.sweep.executors import executor_of, is_elsewhere
     from mixerscope.sweep.items import Item
-    from mixerscope.sweep.listening import SweepOutcome
+    from mixerscope.sweep.listening import All, SweepOutcome
+    from mixerscope.sweep.packing import Packing
     from mixerscope.sweep.plan import Imagined, make_plan
     from mixerscope.sweep.seeds import seed_lines
     from mixerscope.sweep.source import load_runs
@@ -186,47 +185,36 @@ def carry_out(
     )
     drawn = following(plan) if following and not executor.own_lines else nullcontext(Lines())
 
-    def pack_what_is_finished() -> None:  # whoever ends this call may take the machine away
-        if call.pack is not None:
-            _pack(call, finished_runs(plan.sound, call.out))
+    packing = None
+    if call.pack is not None:
+        packing = Packing(call.pack, call.pack_mib, call.out, ahead=machine.device == "cuda" and not imagined)
 
-    try:
-        with heeded(pack_what_is_finished), drawn as listener:
-            if not plan.jobs:
-                listener.sweep_started(plan)
-            outcome = executor.execute(plan, item, listener) if plan.jobs else SweepOutcome()
-    except (Interrupted, KeyboardInterrupt):
-        pack_what_is_finished()
-        raise
-    found = finished_runs(plan.sound, call.out)
-    best = best_runs(found)
-    judged = {result.run_id: tuple(result.find(Verdicts) or ()) for result in found}
-    together = seed_lines([(result, judged[result.run_id]) for result in best], tuned=True)
-    verdicts = [verdict for own in judged.values() for verdict in own]
-    naming = [false_names(verdicts).sentence()] if verdicts else []
-    seconds = outcome_lines(outcome, read_rows(call.out))
-    keep_listing(call.out, len(found))
-    _print([*best_lines(best), *together, *naming, *plan.damaged.values(), *seconds])
-    _pack(call, found)
+    def pack(found: "Runs | None" = None) -> None:
+        if packing is not None:
+            _print(packing.pack(finished_runs(plan.sound, call.out) if found is None else found))
+
+    with nullcontext() if packing is None else closing(packing):
+        try:
+            with heeded(pack), drawn as listener:  # whoever ends this call may take the machine away
+                if not plan.jobs:
+                    listener.sweep_started(plan)
+                told = listener if packing is None else All(listener, packing)
+                outcome = executor.execute(plan, item, told) if plan.jobs else SweepOutcome()
+        except (Interrupted, KeyboardInterrupt):
+            pack()
+            raise
+        found = finished_runs(plan.sound, call.out)
+        best = best_runs(found)
+        judged = {result.run_id: tuple(result.find(Verdicts) or ()) for result in found}
+        together = seed_lines([(result, judged[result.run_id]) for result in best], tuned=True)
+        verdicts = [verdict for own in judged.values() for verdict in own]
+        naming = [false_names(verdicts).sentence()] if verdicts else []
+        seconds = outcome_lines(outcome, read_rows(call.out))
+        keep_listing(call.out, len(found))
+        _print([*best_lines(best), *together, *naming, *plan.damaged.values(), *seconds])
+        pack(found)
     unmade = outcome.left if call.stop_after is None else []
     return FAILED if outcome.failed or plan.damaged or unmade else FINE
-
-
-def _pack(call: Call, found: "Runs") -> None:
-    if call.pack is None:
-        return
-    if not found:
-        _print([f"no run is finished below {call.out}, so {call.pack} was not written"])
-        return
-    from mixerscope.packs import write_pack, write_packs
-
-    if call.pack_mib is None:
-        packs = {call.pack: write_pack(call.pack, found)}
-    else:
-        packs = write_packs(call.pack, found, int(call.pack_mib * MIB))
-    _print(
-        [f"{size.runs} finished runs are packed in {path}, {size.packed / MIB:.1f} MiB" for path, size in packs.items()]
-    )
 
 
 def _shard(text: str | None) -> tuple[int, int] | None:
