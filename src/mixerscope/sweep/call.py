@@ -3,6 +3,7 @@
 Torch is imported when there is something to compute, so that `--help` is quick.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from mixerscope.errors import FAILED, FINE, Interrupted, UserError, printable
 from mixerscope.signals import heeded
 from mixerscope.sweep.expand import MOST_RUNS
+from mixerscope.sweep.idle import IN_FLIGHT, Idle
 
 if TYPE_CHECKING:
     from mixerscope.machine import Machine
@@ -142,6 +144,24 @@ def carry_out(
 
     `following` makes the listener that shows progress; without it there are plain lines on stderr.
     """
+    with closing(Idle(_compiling_here(call))) as idle:
+        return _carry_out(source, call, following, idle)
+
+
+def _compiling_here(call: Call) -> int:
+    """How many processes will compile the first cohorts, as far as can be said before torch is imported."""
+    if call.dry_run or call.device != "cuda" or not call.compile or call.on not in ("local", "local:1"):
+        return 0
+    in_flight = max(1, call.in_flight or IN_FLIGHT)
+    return max(1, min(in_flight, (os.cpu_count() or 1) - in_flight))
+
+
+def _carry_out(
+    source: str,
+    call: Call,
+    following: "Callable[[Plan], AbstractContextManager[Listener]] | None",
+    idle: Idle,
+) -> int:
     from mixerscope.analysis import false_names
     from mixerscope.artifacts import Verdicts
     from mixerscope.listing import keep_listing
@@ -166,7 +186,7 @@ def carry_out(
     _check_pack(call.pack, call.pack_mib)
     use_all(call.use)
     shard, skip = _shard(call.shard), _finished_elsewhere(call.skip)
-    executor = None if call.dry_run else executor_of(call.on, machine, call.slurm or (), call.python)
+    executor = None if call.dry_run else executor_of(call.on, machine, call.slurm or (), call.python, idle)
     runs = load_runs(source, typed_settings(call.set), None if call.yes else MOST_RUNS)
     sizes = {"in_flight": call.in_flight, "largest": call.largest}
     plan = make_plan(runs, call.out, machine, **sizes, job_seconds=call.job_seconds, skip=skip, shard=shard)

@@ -3,6 +3,7 @@
 Imported only when something is compiled, since the compiler takes a while to import.
 """
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,12 @@ def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             return quick(*inputs)
 
     return call
+
+
+def import_all() -> None:
+    """What is imported when something is first compiled; it takes seconds."""
+    kernels.one_triton_cache()  # processes that compile kernels are started meanwhile, and are to keep them there
+    importlib.import_module("torch._inductor.compile_fx")
 
 
 class BetterProducts(CustomGraphPass):
