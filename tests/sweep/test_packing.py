@@ -6,10 +6,12 @@ from mixerscope.machine import CPU
 from mixerscope.packs import ahead as ahead_module
 from mixerscope.packs import write_pack
 from mixerscope.results import load_runs as made_below
+from mixerscope.sweep.call import Call, carry_out
 from mixerscope.sweep.execute import execute
-from mixerscope.sweep.listening import All, Listener
+from mixerscope.sweep.executors.local import Here
+from mixerscope.sweep.listening import All, Listener, SweepOutcome
 from mixerscope.sweep.packing import Packing
-from mixerscope.sweep.plan import make_plan
+from mixerscope.sweep.plan import Imagined, make_plan
 from mixerscope.sweep.source import load_runs
 
 
@@ -53,6 +55,22 @@ def test_what_failed_is_not_made_ready(sweep_file, tmp_path, monkeypatch):
 
 def test_without_idle_cores_no_process_is_asked(tmp_path):
     assert Packing(tmp_path / "runs.pack", None, tmp_path, ahead=False).ahead is None
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_call_has_idle_cores_for_it_where_a_gpu_trains(sweep_file, tmp_path, monkeypatch, device):
+    asked = []
+
+    class Noting(Packing):
+        def __init__(self, *arguments, ahead):
+            super().__init__(*arguments, ahead=False)
+            asked.append(ahead)
+
+    monkeypatch.setattr("mixerscope.machine.Machine", Imagined)  # there is no GPU here
+    monkeypatch.setattr(Here, "execute", lambda *arguments: SweepOutcome())
+    monkeypatch.setattr("mixerscope.sweep.packing.Packing", Noting)
+    carry_out(str(sweep_file()), Call(device=device, out=tmp_path / "out", pack=tmp_path / "runs.pack"))
+    assert asked == [device == "cuda"]
 
 
 @pytest.mark.parametrize("event", ["sweep_started", "job_started", "cohort_started", "job_ended", "remark"])
