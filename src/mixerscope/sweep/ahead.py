@@ -149,6 +149,14 @@ def import_compiler() -> None:
         import_all()
 
 
+def _start_workers() -> None:
+    """Of the compiler. Where they cannot be started now, it does without, or does it later."""
+    with suppress(Exception):
+        from mixerscope.training.compiling import start_workers
+
+        start_workers()
+
+
 def adopted() -> list[str]:
     """Classes outside that a person named in this process, as they were named: the other processes need them too."""
     entries = [entry for registry in REGISTRIES.values() for entry in registry.entries()]
@@ -167,7 +175,9 @@ def main() -> None:
     from mixerscope.training import compile_cohort
 
     import_compiler()  # before anybody says what to compile, which may take a while
-    for line in sys.stdin:
+    for number, line in enumerate(sys.stdin):
+        if number == 0:  # whoever asks has the GPU by now
+            _start_workers()
         task = json.loads(line)
         try:
             for reference in task["adopted"]:
