@@ -2,7 +2,8 @@
 
 Models are trained for a while only: those that have learned all or nothing give likelihoods near 0 and 1, which deflate
 to less. Bytes of the run's folder without weights and times, of the same deflated, packed exactly, packed rounded. At
-the end how long all of them take in one pack, beside one after the other in packs of their own.
+the end how long all of them take in one pack, one after the other in packs of their own, and in one pack when other
+processes have got them ready before, as a sweep does on a GPU.
 
     python -m benchmarks.packs
 """
@@ -13,10 +14,13 @@ import shutil
 import tempfile
 import time
 import zlib
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from mixerscope.packs import PackSize, write_pack
+from mixerscope.packs.ahead import PartsAhead
 from mixerscope.results import RunResult, load_run
 from mixerscope.runs import run
 from mixerscope.spec import RunSpec
@@ -48,6 +52,16 @@ def packed(*results: RunResult) -> tuple[PackSize, float]:
     return size, time.perf_counter() - started
 
 
+def ready_seconds(results: Sequence[RunResult]) -> float:
+    """Seconds of the pack alone, once other processes have made its parts."""
+    with closing(PartsAhead()) as ahead:
+        for result in results:
+            ahead.part(result.folder)
+        started = time.perf_counter()
+        write_pack(results[0].folder.path.parent / "run.pack", results, ahead.part)
+        return time.perf_counter() - started
+
+
 def row_of(result: RunResult) -> dict[str, Any]:
     accuracy, effects = result.scores.accuracy.value, result.effects
     left = ("weights.safetensors", "timing.json")
@@ -76,7 +90,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         results = [run(spec(architecture, width), folder, progress=False) for architecture, width in MODELS]
         packed(results[0])  # which imports what packing needs
-        together = packed(*results)[1]
+        together, ready = packed(*results)[1], ready_seconds(results)
         rows = [row_of(result) for result in results]
     for row in rows:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
@@ -86,6 +100,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         "together_s": round(together, 2),
         "alone_s": round(alone, 2),
+        "ready_s": round(ready, 3),
         "ratio": round(alone / together, 2),
     }
     print(f"largest: {largest:,} bytes, of {MOST:,} that a run may take; {threads}")

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from mixerscope.artifacts.effects import EffectTable, against
 from mixerscope.cli import main
 from mixerscope.errors import CorruptFile, SelfTestFailed, UserError
 from mixerscope.packs import claim_pack, finished_ids, unpack, write_pack, write_packs
-from mixerscope.packs.writing import EFFECTS
+from mixerscope.packs.parts import EFFECTS
 from mixerscope.results import RunResult, load_run, load_runs
 from mixerscope.runs import redo, run
 from mixerscope.spec import RunSpec
@@ -233,6 +234,17 @@ def test_the_same_runs_give_the_same_bytes_in_any_order_and_after_a_journey(lear
     write_pack(tmp_path / "three.pack", [load_run(folder.path) for folder in there])
     one, two, three = ((tmp_path / f"{name}.pack").read_bytes() for name in ("one", "two", "three"))
     assert one == two == three
+
+
+def test_a_pack_is_what_everybody_else_would_write(learned, tiny, tmp_path):
+    """Members are deflated before and elsewhere, and put in beside what the library does itself."""
+    write_pack(tmp_path / "ours.pack", [learned, tiny])
+    with zipfile.ZipFile(tmp_path / "ours.pack") as ours, zipfile.ZipFile(tmp_path / "theirs.pack", "w") as theirs:
+        for member in ours.infolist():
+            again = zipfile.ZipInfo(member.filename, member.date_time)
+            again.create_system, again.external_attr = member.create_system, member.external_attr
+            theirs.writestr(again, ours.read(member), member.compress_type, 9)
+    assert (tmp_path / "ours.pack").read_bytes() == (tmp_path / "theirs.pack").read_bytes()
 
 
 # --- Which runs are finished, and what is in the way.

@@ -4,9 +4,11 @@ import pytest
 
 from mixerscope.machine import Machine
 from mixerscope.registry import MIXERS
+from mixerscope.sweep import ahead as ahead_module
 from mixerscope.sweep.ahead import Ahead
 from mixerscope.sweep.cohorts import group
 from mixerscope.sweep.execute import execute
+from mixerscope.sweep.idle import Idle
 from mixerscope.sweep.listening import Listener
 from mixerscope.sweep.plan import Imagined, make_plan
 from mixerscope.sweep.source import load_runs
@@ -61,7 +63,7 @@ def test_there_are_few_processes_until_the_first_cohorts_are_ready(sweep_file):
 @pytest.mark.parametrize("at_first", [1, 2])
 def test_nobody_waits_for_processes_that_cannot_be_started(sweep_file, monkeypatch, at_first):
     cohorts = group(load_runs(str(sweep_file())), largest=1)
-    real, started = Ahead._start, []
+    real, started = ahead_module.start, []
 
     def start():
         if len(started) == at_first - 1:
@@ -69,11 +71,28 @@ def test_nobody_waits_for_processes_that_cannot_be_started(sweep_file, monkeypat
         started.append(real())
         return started[-1]
 
-    monkeypatch.setattr(Ahead, "_start", staticmethod(start))
+    monkeypatch.setattr(ahead_module, "start", start)
     ahead = Ahead(cohorts, Machine(compile=True), processes=2, at_first=at_first)
     assert all(ahead.is_ready(cohort, wait=60) for cohort in cohorts)
     ahead.close()
     assert len(ahead.failures) == (0 if started else len(cohorts))
+
+
+@pytest.mark.slow
+def test_processes_that_were_started_early_are_taken_before_others_are_started(sweep_file):
+    cohorts = group(load_runs(str(sweep_file())), largest=1)
+    idle = Idle(2)
+    early, dead = idle.processes
+    dead.kill()
+    dead.wait()
+    ahead = Ahead(cohorts, Machine(compile=True), processes=2, idle=idle)
+    assert ahead.processes[0] is early
+    assert ahead.processes[1] not in (early, dead)
+    assert idle.processes == []
+    assert all(ahead.is_ready(cohort, wait=60) for cohort in cohorts)
+    ahead.close()
+    idle.close()
+    assert ahead.failures == {}
 
 
 def test_closing_keeps_nobody_waiting(sweep_file):
@@ -106,7 +125,7 @@ def test_nobody_waits_for_processes_that_are_all_dead(sweep_file):
 
 def test_what_is_not_compiled_by_the_deadline_is_left_for_the_next_call(sweep_file, tmp_path, monkeypatch):
     class Endless(Ahead):
-        def __init__(self, cohorts, machine, processes, at_first):
+        def __init__(self, cohorts, machine, processes, at_first, idle):
             super().__init__(cohorts, machine, 0)
 
     monkeypatch.setattr("mixerscope.sweep.execute.Ahead", Endless)
@@ -120,7 +139,7 @@ def test_what_is_not_compiled_by_the_deadline_is_left_for_the_next_call(sweep_fi
 
 def test_a_cohort_that_could_not_be_compiled_ahead_is_trained_all_the_same(sweep_file, tmp_path, monkeypatch):
     class Never(Ahead):
-        def __init__(self, cohorts, machine, processes, at_first):
+        def __init__(self, cohorts, machine, processes, at_first, idle):
             super().__init__(cohorts, machine, 0)
             self.failures = {cohort.id: "out of order" for cohort in cohorts}
             for event in self.ready.values():

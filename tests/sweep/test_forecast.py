@@ -1,5 +1,7 @@
 """When cohorts in flight will be done, and which has to give way."""
 
+import math
+
 import pytest
 
 import mixerscope as ms
@@ -71,27 +73,111 @@ def progress(running, clock, rate, seconds, total=1000):
         running.progressed(clock.now, "train", running.done + rate, total)
 
 
+def beside(clock, seconds, *rates):
+    """Lets cohorts train beside each other: `rates` are pairs of one and its steps a second."""
+    for _ in range(seconds):
+        clock.now += 1
+        for running, rate in rates:
+            running.progressed(clock.now, "train", running.done + rate, running.total)
+
+
+def begin_training(clock, forecast, cohorts, total):
+    found = [forecast.started(cohort) for cohort in cohorts]
+    for running in found:
+        running.progressed(clock.now, "train", 0, total)
+    return found
+
+
 def test_the_last_to_be_done_gives_way_if_it_is_late(clock, cohorts):
     forecast = Forecast(Sharing({8: 50.0, 16: 50.0}), clock.now + 100)
-    slow, quick = forecast.started(cohorts[0]), forecast.started(cohorts[1])
-    for _ in range(8):
-        clock.now += 1
-        slow.progressed(clock.now, "train", slow.done + 1, 150)
-        quick.progressed(clock.now, "train", quick.done + 2, 150)
-    # Beside each other 142 and 67 seconds; the slow one alone after 67 is twice as quick: 67 + 75 / 2 = 104.5.
+    slow, quick = begin_training(clock, forecast, cohorts[:2], 170)
+    beside(clock, 10, (slow, 1), (quick, 2))
+    # Beside each other 160 and 75 seconds; the slow one alone after 75 is twice as quick: 75 + 85 / 2 = 117.5.
     assert forecast.check(quick) is None
-    assert forecast.check(slow) == OutOfTime("would have ended 12 s too late")
+    assert forecast.check(slow) == OutOfTime("would have ended 28 s too late")
     forecast.ended(slow)
+    beside(clock, 10, (quick, 2))
     assert forecast.check(quick) is None
+
+
+def test_who_may_still_be_done_in_time_is_not_given_up(clock, cohorts):
+    forecast = Forecast(Sharing({8: 100.0}), clock.now + 110)
+    [running] = begin_training(clock, forecast, cohorts[:1], 120)
+    beside(clock, 10, (running, 1))
+    assert running.left(clock.now, forecast.estimator, 1) == 110, "10 s too late, of 100 that are left"
+    assert forecast.check(running) is None
+    beside(clock, 30, (running, 1))
+    assert forecast.check(running) is None
+    beside(clock, 10, (running, 1))  # 70 seconds of work in 60 cannot be made up for
+    assert forecast.check(running) == OutOfTime("would have ended 10 s too late")
 
 
 def test_nothing_is_judged_before_it_was_measured(clock, cohorts):
-    forecast = Forecast(Sharing({8: 1.0}), clock.now + 5)
+    forecast = Forecast(Sharing({8: 1.0}), clock.now + 15)
     running = forecast.started(cohorts[0])
-    progress(running, clock, 1, 2)
+    progress(running, clock, 1, 10)
     assert forecast.check(running) is None
-    progress(running, clock, 1, 3)
+    progress(running, clock, 1, 1)
     assert isinstance(forecast.check(running), OutOfTime)
+
+
+@pytest.mark.parametrize("change", ["starts", "ends", "is built", "patches"])
+def test_nothing_is_judged_by_rates_that_have_just_changed(clock, cohorts, change):
+    forecast = Forecast(Sharing({8: 1.0, 16: 10.0, 32: 10.0}), clock.now + 300)
+    slow, other = begin_training(clock, forecast, cohorts[:2], 1000)
+    beside(clock, 20, (slow, 1), (other, 100))
+    assert isinstance(forecast.check(slow), OutOfTime)
+    if change == "starts":
+        forecast.started(cohorts[2]).progressed(clock.now, "train", 0, 1000)
+    elif change == "ends":
+        forecast.ended(other)
+    elif change == "is built":
+        forecast.started(cohorts[2])
+    else:
+        other.progressed(clock.now, "patch", 0, 10)
+    beside(clock, 9, (slow, 1))
+    assert forecast.check(slow) is None
+    beside(clock, 30, (slow, 1))
+    assert (forecast.check(slow) is None) == (change == "is built")
+
+
+class Chip(Sharing):
+    """A device on which four cohorts at once are 1.2 times as quick as one after another."""
+
+    def slowdown(self, cohort, in_flight):
+        return in_flight / (1 + 0.2 * math.log(in_flight, 4))
+
+    def staging(self, cohort):
+        return 10.0
+
+
+def test_a_cohort_that_was_slow_at_first_keeps_its_place(clock):
+    """As in a call on a GPU that was lent until second 490: the slow one was given up at second 270, since at its rate
+    of then it would have ended 9 s too late, and nothing else took its place."""
+    steps, began = 50_016, clock.now
+    cohorts = group(ms.Sweep(base=BASE, vary={"model.width": [8, 16, 32, 64]}).runs())
+    forecast = Forecast(Chip({8: 174.0, 16: 70.0, 32: 70.0, 64: 90.0}), began + 490)
+    clock.now = began + 202
+    slow = forecast.started(cohorts[0])
+    clock.now = began + 223
+    slow.progressed(clock.now, "train", 0, steps)
+    others = [forecast.started(cohort) for cohort in cohorts[1:]]
+    for running in others:
+        running.progressed(clock.now + 10, "train", 0, steps)
+    beside(clock, 10, (slow, 20))
+    beside(clock, 37, (slow, 114), *((running, 345) for running in others))
+    assert clock.now == began + 270
+    with pytest.MonkeyPatch.context() as strictly:
+        strictly.setattr(forecast_module, "MARGIN", 1.0)
+        assert forecast.check(slow) == OutOfTime("would have ended 9 s too late")
+    assert forecast.check(slow) is None
+    beside(clock, 108, (slow, 190), *((running, 345) for running in others))
+    assert forecast.check(slow) is None
+    for running in others:
+        forecast.ended(running)
+    beside(clock, 60, (slow, 370))
+    assert (forecast.check(slow), began + 490 - clock.now) == (None, 52)
+    assert 0 < slow.left(clock.now, forecast.estimator, 1) < 30
 
 
 def test_after_the_deadline_nothing_more_is_measured_and_grids_are_finished(clock, cohorts):

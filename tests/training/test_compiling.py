@@ -1,5 +1,10 @@
 """Compiled training: which sums are cut, that this changes no number, and that a compiled stack keeps its members."""
 
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
 import pytest
 import torch
 from torch import Tensor, fx
@@ -272,3 +277,21 @@ def test_a_step_may_ask_how_exact_products_are(monkeypatch):
     for precision, factor in (("highest", 2), ("high", 3), ("highest", 2)):
         with MATMUL_PRECISION.held(precision):
             assert function(torch.ones(1)).item() == factor
+
+
+@pytest.mark.parametrize("asked", [None, "0"])
+def test_importing_the_compiler_starts_no_process_that_could_take_the_gpu(asked):
+    started = int(asked is None and find_spec("triton") is not None)  # there is nothing else to start them for
+    code = (
+        "import os\n"
+        "from mixerscope.training import compiling\n"
+        "compiling.import_all()\n"
+        f"assert os.environ.get('TORCH_WARM_POOL') == {asked!r}\n"
+        "from torch._inductor.async_compile import AsyncCompile\n"
+        "made = AsyncCompile.process_pool.cache_info\n"
+        "assert made().currsize == 0\n"
+        "compiling.start_workers()\n"
+        f"assert made().currsize == {started}\n"
+    )
+    env = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2", **({} if asked is None else {"TORCH_WARM_POOL": asked})}
+    subprocess.run([sys.executable, "-c", code], check=True, env=env)

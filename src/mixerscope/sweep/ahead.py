@@ -23,9 +23,8 @@ from mixerscope.machine import Machine
 from mixerscope.registry import REGISTRIES, use
 from mixerscope.spec import RunSpec, parse
 from mixerscope.sweep.cohorts import Cohort
+from mixerscope.sweep.idle import Idle, start
 
-THREADS = "2"
-"""Of the compiler in each process; there is a process for nearly every core."""
 NICE = 10
 """Those that train come first."""
 
@@ -42,9 +41,14 @@ class Ahead:
     """
 
     def __init__(
-        self, cohorts: Sequence[Cohort], machine: Machine, processes: int, at_first: int | None = None
+        self,
+        cohorts: Sequence[Cohort],
+        machine: Machine,
+        processes: int,
+        at_first: int | None = None,
+        idle: Idle | None = None,
     ) -> None:
-        self.machine = machine
+        self.machine, self.idle = machine, idle
         self.failures: dict[str, str] = {}
         """By cohort: why it could not be compiled here. Training compiles it then, as it would without this."""
         self.ready = {cohort.id: threading.Event() for cohort in cohorts}
@@ -95,16 +99,8 @@ class Ahead:
                 count, self.later = min(self.later, self.waiting.qsize()), 0
                 self._hire(count)
 
-    @staticmethod
-    def _start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "mixerscope.sweep.ahead"],
-            env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": THREADS, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # an interrupt is for the process that trains, which ends these
-        )
+    def _start(self) -> "subprocess.Popen[str]":
+        return start() if self.idle is None else self.idle.take()
 
     def _feed(self, process: subprocess.Popen[str]) -> None:
         assert process.stdin is not None
@@ -145,6 +141,22 @@ class Ahead:
             self.ready[cohort.id].set()
 
 
+def import_compiler() -> None:
+    """What the first use of it would import. If it cannot be, that use says why."""
+    with suppress(Exception):
+        from mixerscope.training.compiling import import_all
+
+        import_all()
+
+
+def _start_workers() -> None:
+    """Of the compiler. Where they cannot be started now, it does without, or does it later."""
+    with suppress(Exception):
+        from mixerscope.training.compiling import start_workers
+
+        start_workers()
+
+
 def adopted() -> list[str]:
     """Classes outside that a person named in this process, as they were named: the other processes need them too."""
     entries = [entry for registry in REGISTRIES.values() for entry in registry.entries()]
@@ -157,12 +169,15 @@ DONE = "done"
 
 def main() -> None:
     """Compiles what each line of standard input describes, and answers with a line."""
-    from mixerscope.training import compile_cohort
-
     os.nice(NICE)
     # Whatever else is printed, by compilers or kernels, must not look like an answer.
     answers, sys.stdout = sys.stdout, sys.stderr
-    for line in sys.stdin:
+    from mixerscope.training import compile_cohort
+
+    import_compiler()  # before anybody says what to compile, which may take a while
+    for number, line in enumerate(sys.stdin):
+        if number == 0:  # whoever asks has the GPU by now
+            _start_workers()
         task = json.loads(line)
         try:
             for reference in task["adopted"]:

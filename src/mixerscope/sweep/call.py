@@ -3,9 +3,10 @@
 Torch is imported when there is something to compute, so that `--help` is quick.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from mixerscope.errors import FAILED, FINE, Interrupted, UserError, printable
 from mixerscope.signals import heeded
 from mixerscope.sweep.expand import MOST_RUNS
+from mixerscope.sweep.idle import IN_FLIGHT, Idle
 
 if TYPE_CHECKING:
     from mixerscope.machine import Machine
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from mixerscope.sweep.plan import Plan
 
 SOURCE = "A JSON file with `base` and `vary`, the name of one that is shipped (`figure3`), or `module:function`."
-
-MIB = 2**20
 
 
 def _help(text: str) -> dict[str, str]:
@@ -144,6 +144,24 @@ def carry_out(
 
     `following` makes the listener that shows progress; without it there are plain lines on stderr.
     """
+    with closing(Idle(_compiling_here(call))) as idle:
+        return _carry_out(source, call, following, idle)
+
+
+def _compiling_here(call: Call) -> int:
+    """How many processes will compile the first cohorts, as far as can be said before torch is imported."""
+    if call.dry_run or call.device != "cuda" or not call.compile or call.on not in ("local", "local:1"):
+        return 0
+    in_flight = max(1, call.in_flight or IN_FLIGHT)
+    return max(1, min(in_flight, (os.cpu_count() or 1) - in_flight))
+
+
+def _carry_out(
+    source: str,
+    call: Call,
+    following: "Callable[[Plan], AbstractContextManager[Listener]] | None",
+    idle: Idle,
+) -> int:
     from mixerscope.analysis import false_names
     from mixerscope.artifacts import Verdicts
     from mixerscope.listing import keep_listing
@@ -152,7 +170,8 @@ def carry_out(
     from mixerscope.sweep.best import best_lines, best_runs, finished_runs
     from mixerscope.sweep.executors import executor_of, is_elsewhere
     from mixerscope.sweep.items import Item
-    from mixerscope.sweep.listening import SweepOutcome
+    from mixerscope.sweep.listening import All, SweepOutcome
+    from mixerscope.sweep.packing import Packing
     from mixerscope.sweep.plan import Imagined, make_plan
     from mixerscope.sweep.seeds import seed_lines
     from mixerscope.sweep.source import load_runs
@@ -167,7 +186,7 @@ def carry_out(
     _check_pack(call.pack, call.pack_mib)
     use_all(call.use)
     shard, skip = _shard(call.shard), _finished_elsewhere(call.skip)
-    executor = None if call.dry_run else executor_of(call.on, machine, call.slurm or (), call.python)
+    executor = None if call.dry_run else executor_of(call.on, machine, call.slurm or (), call.python, idle)
     runs = load_runs(source, typed_settings(call.set), None if call.yes else MOST_RUNS)
     sizes = {"in_flight": call.in_flight, "largest": call.largest}
     plan = make_plan(runs, call.out, machine, **sizes, job_seconds=call.job_seconds, skip=skip, shard=shard)
@@ -186,47 +205,36 @@ def carry_out(
     )
     drawn = following(plan) if following and not executor.own_lines else nullcontext(Lines())
 
-    def pack_what_is_finished() -> None:  # whoever ends this call may take the machine away
-        if call.pack is not None:
-            _pack(call, finished_runs(plan.sound, call.out))
+    packing = None
+    if call.pack is not None:
+        packing = Packing(call.pack, call.pack_mib, call.out, ahead=machine.device == "cuda" and not imagined)
 
-    try:
-        with heeded(pack_what_is_finished), drawn as listener:
-            if not plan.jobs:
-                listener.sweep_started(plan)
-            outcome = executor.execute(plan, item, listener) if plan.jobs else SweepOutcome()
-    except (Interrupted, KeyboardInterrupt):
-        pack_what_is_finished()
-        raise
-    found = finished_runs(plan.sound, call.out)
-    best = best_runs(found)
-    judged = {result.run_id: tuple(result.find(Verdicts) or ()) for result in found}
-    together = seed_lines([(result, judged[result.run_id]) for result in best], tuned=True)
-    verdicts = [verdict for own in judged.values() for verdict in own]
-    naming = [false_names(verdicts).sentence()] if verdicts else []
-    seconds = outcome_lines(outcome, read_rows(call.out))
-    keep_listing(call.out, len(found))
-    _print([*best_lines(best), *together, *naming, *plan.damaged.values(), *seconds])
-    _pack(call, found)
+    def pack(found: "Runs | None" = None) -> None:
+        if packing is not None:
+            _print(packing.pack(finished_runs(plan.sound, call.out) if found is None else found))
+
+    with nullcontext() if packing is None else closing(packing):
+        try:
+            with heeded(pack), drawn as listener:  # whoever ends this call may take the machine away
+                if not plan.jobs:
+                    listener.sweep_started(plan)
+                told = listener if packing is None else All(listener, packing)
+                outcome = executor.execute(plan, item, told) if plan.jobs else SweepOutcome()
+        except (Interrupted, KeyboardInterrupt):
+            pack()
+            raise
+        found = finished_runs(plan.sound, call.out)
+        best = best_runs(found)
+        judged = {result.run_id: tuple(result.find(Verdicts) or ()) for result in found}
+        together = seed_lines([(result, judged[result.run_id]) for result in best], tuned=True)
+        verdicts = [verdict for own in judged.values() for verdict in own]
+        naming = [false_names(verdicts).sentence()] if verdicts else []
+        seconds = outcome_lines(outcome, read_rows(call.out))
+        keep_listing(call.out, len(found))
+        _print([*best_lines(best), *together, *naming, *plan.damaged.values(), *seconds])
+        pack(found)
     unmade = outcome.left if call.stop_after is None else []
     return FAILED if outcome.failed or plan.damaged or unmade else FINE
-
-
-def _pack(call: Call, found: "Runs") -> None:
-    if call.pack is None:
-        return
-    if not found:
-        _print([f"no run is finished below {call.out}, so {call.pack} was not written"])
-        return
-    from mixerscope.packs import write_pack, write_packs
-
-    if call.pack_mib is None:
-        packs = {call.pack: write_pack(call.pack, found)}
-    else:
-        packs = write_packs(call.pack, found, int(call.pack_mib * MIB))
-    _print(
-        [f"{size.runs} finished runs are packed in {path}, {size.packed / MIB:.1f} MiB" for path, size in packs.items()]
-    )
 
 
 def _shard(text: str | None) -> tuple[int, int] | None:

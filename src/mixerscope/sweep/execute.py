@@ -19,12 +19,13 @@ from mixerscope.machine import Machine, torch_threads
 from mixerscope.progress import Cancelled, Stop
 from mixerscope.signals import refuse_signals
 from mixerscope.store import make_folder
-from mixerscope.sweep.ahead import Ahead, compiles_ahead
+from mixerscope.sweep.ahead import Ahead, compiles_ahead, import_compiler
 from mixerscope.sweep.claims import Claims
 from mixerscope.sweep.cohorts import Cohort
 from mixerscope.sweep.cost import Timed
 from mixerscope.sweep.device import Streams, short_turns, with_its_share
 from mixerscope.sweep.forecast import Forecast, OutOfTime, Running
+from mixerscope.sweep.idle import Idle
 from mixerscope.sweep.listening import Listener, SweepOutcome
 from mixerscope.sweep.plan import Job, Plan
 from mixerscope.sweep.rows import cohort_row, reason_of
@@ -46,11 +47,12 @@ def execute(
     listener: Listener | None = None,
     call: str = "",
     leave: bool = False,
+    idle: Idle | None = None,
 ) -> SweepOutcome:
     """Runs all jobs of a plan, as far as `stop_after` seconds allow. A cohort that fails does not stop the others.
 
     Processes that share a `call` try a cohort that failed in one of them no more. With `leave` this one ends when
-    others are making all that is left.
+    others are making all that is left. `idle` are processes to compile in that whoever calls has started, and closes.
 
     After an interrupt cohorts in flight are put down where they are, finished runs are kept, and the interrupt goes on.
     """
@@ -65,7 +67,7 @@ def execute(
     executor = _Executor(plan, root, with_its_share(machine, plan.in_flight), deadline, keep_weights, listener, call)
     executor.leave = leave
     # Set here for all threads: cohorts that set it and set it back one by one would do so under each other's feet.
-    with torch_threads(machine.threads), short_turns(machine), executor.compiling():
+    with torch_threads(machine.threads), short_turns(machine), executor.compiling(idle):
         for _, jobs in groupby(plan.jobs, key=lambda job: job.precision):
             executor.run(list(jobs))
     return executor.outcome
@@ -107,14 +109,15 @@ class _Executor:
         self.streams = Streams(machine, plan.in_flight)
 
     @contextmanager
-    def compiling(self) -> Iterator[None]:
+    def compiling(self, idle: Idle | None = None) -> Iterator[None]:
         """Compiles cohorts before their turn, with the cores that training leaves idle."""
         untrained = [cohort for cohort in self.plan.cohorts if not cohort.trained]
         if not compiles_ahead(self.machine) or not untrained:
             yield
             return
         processes = min(MOST_COMPILING, max(1, (os.cpu_count() or 1) - self.plan.in_flight))
-        self.ahead = Ahead(untrained, self.machine, processes, at_first=self.plan.in_flight)
+        self.ahead = Ahead(untrained, self.machine, processes, at_first=self.plan.in_flight, idle=idle)
+        import_compiler()  # here too: the first cohort to be ready would wait for it, and there is nothing else to do
         try:
             yield
         finally:

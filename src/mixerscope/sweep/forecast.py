@@ -14,11 +14,16 @@ MEASURED_AFTER = 3.0
 WINDOW = 10.0
 """Seconds over which a rate is taken: it changes with what else is in flight."""
 
+BUILD = "build"
+"""The stage of a cohort before its first."""
 SAMPLED_EVERY = 0.2
 """Seconds between two looks."""
 MARGIN = 1.15
-"""What is foreseen for a cohort may take that many times as long. Of those that had to be given up in Figure 3's strict
-sweep (`benchmarks/results/figure3_float32.jsonl`) all would have needed 4 to 10% more than they had been given."""
+"""What is foreseen for a cohort may take that many times as long, or be done in that many times less: one starts only
+if it would be done in time in the first case, and is given up only if it would be late in the second. Of those that had
+to be given up in Figure 3's strict sweep (`benchmarks/results/figure3_float32.jsonl`) all would have needed 4 to 10%
+more than they had been given. With less time left the same share of it is less, so one that stays as late as it was
+foreseen to be is given up later."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Running:
 
     cohort: Cohort
     started: float
-    stage: str = "build"
+    stage: str = BUILD
     done: int = 0
     total: int = 1
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -88,7 +93,7 @@ class Forecast:
         self.estimator, self.deadline = estimator, deadline
         self.running: list[Running] = []
         self.lock = threading.RLock()
-        self._counted = time.monotonic()
+        self._counted = self._changed = time.monotonic()
 
     def started(self, cohort: Cohort) -> Running:
         with self.lock:
@@ -101,7 +106,8 @@ class Forecast:
         with self.lock:
             self._count_work()
             self.running.remove(running)
-            running.end_stage(time.monotonic())
+            self._changed = time.monotonic()
+            running.end_stage(self._changed)
 
     def fits(self, cohort: Cohort) -> bool:
         """Whether all in flight, with this one beside them, would be done in time, with some to spare."""
@@ -122,21 +128,32 @@ class Forecast:
         """Asks a cohort to stop if it is the last to be done and would be done too late.
 
         Only the last: without it the others are quicker. Only in training: what comes after takes less time than
-        training again.
+        training again. And late rather than early: all that it has done is lost, and what is gained is only what others
+        can make of the time that is left.
         """
         now = time.monotonic()
-        if self.deadline is None or running.stage != "train" or (running.rate() is None and now < self.deadline):
+        if self.deadline is None or running.stage != "train":
             return None
         with self.lock:
+            if now < self.deadline and not (self._settled(now) and running.rate() is not None):
+                return None
             self._count_work()
             count = len(self.running)
             times = [(other.left(now, self.estimator, count), other.cohort) for other in self.running]
             finishing = self._finishing_times(times)
             last = max(finishing)
-            late = now + last - self.deadline
-            if late > 0 and finishing[self.running.index(running)] == last:
-                return OutOfTime(f"would have ended {late:.0f} s too late")
+            if now + last / MARGIN > self.deadline and finishing[self.running.index(running)] == last:
+                return OutOfTime(f"would have ended {now + last - self.deadline:.0f} s too late")
         return None
+
+    def _settled(self, now: float) -> bool:
+        """Whether rates are those at which the cohorts in flight will go on.
+
+        While one is built the others hardly train, since loading a kernel waits for all that a device has been given to
+        do; and where one has started, ended, or come to another stage, the rates are still those of before.
+        """
+        changes = [self._changed, *(running.stage_began for running in self.running)]
+        return now - max(changes) >= WINDOW and not any(running.stage == BUILD for running in self.running)
 
     def _finishing_times(self, times: list[tuple[float, Cohort]]) -> list[float]:
         """When each is done, given what each would take if nobody left: who stays gets what the others had."""

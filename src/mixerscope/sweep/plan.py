@@ -17,6 +17,7 @@ from mixerscope.spec import RunSpec
 from mixerscope.store import RunFolder
 from mixerscope.sweep.cohorts import LARGEST, Cohort, group
 from mixerscope.sweep.cost import Calibration, Seconds, before_the_first, estimate, gain
+from mixerscope.sweep.idle import IN_FLIGHT
 from mixerscope.sweep.table import Conditions, read_rows, timed_rows
 
 JOB_SECONDS = 480.0
@@ -175,7 +176,7 @@ def _is_elsewhere(run: RunSpec, skip: Mapping[str, Collection[str] | None]) -> b
 
 
 def default_in_flight(machine: Machine) -> int:
-    return 4 if machine.device == "cuda" else 1
+    return IN_FLIGHT if machine.device == "cuda" else 1
 
 
 def _complaint(run: RunSpec, root: Path) -> str:

@@ -3,6 +3,8 @@
 Imported only when something is compiled, since the compiler takes a while to import.
 """
 
+import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +28,8 @@ SHORTEST = 64
 ALIGNED = 4
 """Parts have a multiple of 16 bytes, which fast kernels ask for."""
 
+WORKERS = "TORCH_WARM_POOL"
+"""A variable of the environment; 0 has torch start no processes before there is something to compile."""
 TRANSPOSED = [0, 2, 1]
 aten = torch.ops.aten
 
@@ -53,6 +57,28 @@ def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             return quick(*inputs)
 
     return call
+
+
+def import_all() -> None:
+    """What is imported when something is first compiled; it takes seconds.
+
+    Without the processes that compile kernels, which torch otherwise starts on import: they look at the GPU, and of one
+    that is for a single process at a time they would take hold before those that train.
+    """
+    before = os.environ.get(WORKERS)
+    os.environ[WORKERS] = "0"
+    try:
+        importlib.import_module("torch._inductor.compile_fx")
+    finally:
+        del os.environ[WORKERS]
+        if before is not None:
+            os.environ[WORKERS] = before
+
+
+def start_workers() -> None:
+    """Starts these processes after all, so that they are ready once there are kernels to compile."""
+    kernels.one_triton_cache()
+    importlib.import_module("torch._inductor.async_compile").maybe_warm_pool()
 
 
 class BetterProducts(CustomGraphPass):

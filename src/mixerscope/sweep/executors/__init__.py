@@ -8,6 +8,7 @@ from mixerscope.errors import UserError
 from mixerscope.machine import Machine
 from mixerscope.sweep.executors.base import Executor
 from mixerscope.sweep.executors.local import LOCAL, Here, Processes, processes_of
+from mixerscope.sweep.idle import Idle
 
 RAY, SLURM = "ray", "slurm"
 
@@ -35,7 +36,9 @@ def check_place(on: str, machine: Machine, options: Sequence[str] = (), python: 
         raise UserError(f"--on is {LOCAL!r}, {LOCAL}:N, {SLURM!r}, {SLURM}:N, {RAY!r} or {RAY}:ADDRESS, got {on!r}")
 
 
-def executor_of(on: str, machine: Machine, options: Sequence[str] = (), python: str | None = None) -> Executor:
+def executor_of(
+    on: str, machine: Machine, options: Sequence[str] = (), python: str | None = None, idle: Idle | None = None
+) -> Executor:
     """Who makes a sweep, by what `--on` says; refused where that cannot be had. Writes nothing."""
     check_place(on, machine, options, python)
     name, colon, rest = on.partition(":")
@@ -48,4 +51,8 @@ def executor_of(on: str, machine: Machine, options: Sequence[str] = (), python: 
 
         return Ray.of(rest, machine)
     count = processes_of(on, machine)
-    return Here(machine) if count == 1 else Processes(count)
+    if count == 1:
+        return Here(machine, idle)
+    if idle is not None:
+        idle.close()  # each process starts its own
+    return Processes(count)

@@ -17,6 +17,7 @@ from mixerscope.machine import Machine
 from mixerscope.signals import received
 from mixerscope.sweep.execute import execute
 from mixerscope.sweep.executors.base import Executor, Following, remove_item
+from mixerscope.sweep.idle import Idle
 from mixerscope.sweep.items import Item
 from mixerscope.sweep.listening import Listener, SweepOutcome
 from mixerscope.sweep.plan import Plan
@@ -42,11 +43,19 @@ class Here(Executor):
     """In this process."""
 
     machine: Machine
+    idle: Idle | None = None
+    """Processes that were started early to compile."""
 
     def execute(self, plan: Plan, item: Item, listener: Listener) -> SweepOutcome:
-        kept, seconds = item.keep_weights, item.stop_after
-        root = Path(item.root)
-        return execute(plan, root, self.machine, stop_after=seconds, keep_weights=kept, listener=listener)
+        return execute(
+            plan,
+            Path(item.root),
+            self.machine,
+            stop_after=item.stop_after,
+            keep_weights=item.keep_weights,
+            listener=listener,
+            idle=self.idle,
+        )
 
 
 @dataclass(frozen=True)
