@@ -1,5 +1,6 @@
 """The shapes of the paper's figures: heat maps with numbers in them, lines over width with bands, box plots."""
 
+import itertools
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -33,6 +34,10 @@ LONGEST = 64
 STRONG = 55
 """Percent above which a cell is dark, and its number light."""
 NOTHING = "nothing was run"
+GAP = "–"
+"""In a cell of ours that was not run."""
+MARKS = ("circle", "triangle-up", "square", "cross")
+"""Of lines of one colour."""
 
 
 def empty(text: str = NOTHING) -> Chart:
@@ -43,7 +48,8 @@ def empty(text: str = NOTHING) -> Chart:
 def heat_maps(
     rows: Sequence[Row], published: Mapping[CellKey, float], panels: Sequence[str], order: Sequence[str], title: str
 ) -> Chart:
-    """A panel each, rows by `order`, columns by width: the median over seeds; below it what was published."""
+    """A panel each, rows by `order`, columns by width: the median over seeds, a dash where nothing was run; below it
+    what was published."""
     ours = _medians(rows)
     printed: list[Row] = [
         {"panel": panel, "row": row, "width": width, "value": value, "text": f"{value:.1f}", "said": PUBLISHED}
@@ -77,9 +83,17 @@ def _heat_map(cells: Sequence[Row], panel: str, order: Sequence[str], widths: Se
         text="text:N",
         color=alt.condition(f"datum.value > {STRONG}", alt.value("white"), alt.value("#1c2430")),
     )
+    gaps = base.mark_text(fontSize=10, color=GREY).encode(text=alt.value(GAP))
+    gaps.data = alt.Data(values=_not_run(own, order, widths) if who == OURS else [])
     height, width = LINE_HEIGHT * len(order), CELL * len(widths)
     title = alt.TitleParams([panel, who], fontSize=11)  # so that those of neighbours do not run together
-    return alt.layer(squares, numbers).properties(width=width, height=height, title=title)
+    return alt.layer(squares, numbers, gaps).properties(width=width, height=height, title=title)
+
+
+def _not_run(cells: Sequence[Row], order: Sequence[str], widths: Sequence[int]) -> list[Row]:
+    there = {(cell["row"], cell["width"]) for cell in cells}
+    every = itertools.product(order, widths)
+    return [{"row": row, "width": width, "said": "not run"} for row, width in every if (row, width) not in there]
 
 
 def _medians(rows: Sequence[Row]) -> list[Row]:
@@ -124,8 +138,10 @@ def _lines(rows: Sequence[Row], printed: Sequence[Row], panel: str, widths: Sequ
     theirs = [{**row, "series": row["row"].partition(", ")[0]} for row in printed if row["panel"] == panel]
     there = {row["row"].partition(", ")[0] for row in [*rows, *printed]}
     more: dict[str, Any] = {}
+    shape: dict[str, Any] = {}
     if dash is not None:
         more["strokeDash"] = alt.StrokeDash(f"{dash}:N", legend=alt.Legend(title=dash))
+        shape = {"shape": alt.Shape(f"{dash}:N", scale=alt.Scale(range=list(MARKS)), legend=None)}
     detail = alt.Detail("row:N")
     base = alt.Chart(alt.Data(values=own)).encode(
         x=alt.X(
@@ -140,10 +156,11 @@ def _lines(rows: Sequence[Row], printed: Sequence[Row], panel: str, widths: Sequ
     y = alt.Scale(domain=[0, 100])
     band = base.mark_area(opacity=0.12).encode(y=alt.Y("min(value):Q", title="accuracy, %", scale=y), y2="max(value):Q")
     middle = base.mark_line().encode(y="median(value):Q", **more)
+    medians = base.mark_point(filled=True, size=36, opacity=1).encode(y="median(value):Q", **shape)
     seeds = base.mark_point(filled=True, size=14, opacity=0.7).encode(
-        y="value:Q", tooltip=["row:N", "seed:Q", "value:Q"]
+        y="value:Q", tooltip=["row:N", "seed:Q", "value:Q"], **shape
     )
-    layers: list[alt.Chart] = [band, middle, seeds]
+    layers: list[alt.Chart] = [band, middle, medians, seeds]
     if theirs:
         marks = base.mark_point(shape="diamond", size=90, strokeWidth=2, filled=False).encode(
             y="value:Q", tooltip=["row:N", "value:Q"], **more
