@@ -1,5 +1,8 @@
 """Batches: which documents in which order, how many positions of them, and that cutting the rest changes nothing."""
 
+import itertools
+from collections.abc import Iterable
+
 import pytest
 import torch
 
@@ -162,7 +165,7 @@ def test_the_longest_documents_of_a_batch_are_a_part_of_their_own():
     batches = in_parts(MOSTLY_SHORT)
     assert batches.sizes == (2, 2)
     assert batches.shares == (0.5, 0.5)
-    assert batches.lengths == ((60, 30),) * 3
+    assert batches.lengths == ((60, 16), (31, 16), (58, 16)), "and each part's lengths are its own"
     needed = (batches.read.amax(-1) + 1).tolist()
     assert needed == [[60, 12, 9, 7], [31, 11, 5, 3], [58, 8, 4, 2]], "the same documents, the longest first"
     for number, lengths in enumerate(batches.lengths):
@@ -215,11 +218,36 @@ def test_an_objective_that_is_no_mean_keeps_its_batches_whole(monkeypatch):
     assert len(_stack([spec], documents(MOSTLY_SHORT * 4), Machine(), None).batches.sizes) == 1
 
 
-def test_parts_leave_half_of_the_positions_of_treecall():
+@pytest.mark.parametrize("seed", range(6))
+def test_the_lengths_of_a_part_leave_the_fewest_positions_that_three_can(seed: int):
+    needed = torch.randint(1, 90, (40,), generator=torch.Generator().manual_seed(seed))
+    found = module._fitting(needed, 4, 88)
+    rounded = [min(max(16, -(-number // 4) * 4), 88) for number in needed.tolist()]
+    top = max(rounded)
+    every = [{*two, top} for two in itertools.combinations_with_replacement(sorted(set(rounded)), 2)]
+
+    def positions(lengths: Iterable[int]) -> int:
+        return sum(min(length for length in lengths if length >= number) for number in rounded)
+
+    assert found == sorted(set(found))
+    assert len(found) <= 3
+    assert positions(found) == min(map(positions, every))
+
+
+def test_parts_of_long_documents_are_chosen_among_few_lengths():
+    assert module._fitting(torch.tensor([5000, 4999, 3000, 10]), 4, 5000) == [156, 3120, 5000]
+
+
+def test_pairs_of_documents_are_never_parted():
+    data = documents([60, 3, 31, 2])
+    assert Batches.of(data, TrainSpec(steps=4, batch_size=2), CPU, in_parts=True).sizes == (2,)
+
+
+def test_parts_leave_less_than_half_of_the_positions_of_treecall():
     spec = RunSpec.model_validate(
         {"task": "atr:paper", "model": {"architecture": "attention"}, "train": {"documents": 1280, "steps": 40}}
     )
     data = spec.task.sample(1280, stream(0, "train"), "train")
     whole_ones, parted = (trainer.batches_of(data, spec.train, CPU, like=device) for device in ("cpu", "cuda"))
     assert len(whole_ones.sizes) == 1
-    assert parted.positions < 0.55 * whole_ones.positions
+    assert parted.positions < 0.48 * whole_ones.positions

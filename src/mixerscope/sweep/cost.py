@@ -12,8 +12,8 @@ measured and what was guessed is said below.
 
 In treecall a batch has two parts, each launched, and its longest documents have 103 tokens: where every token meets
 all before it, one counts as many times as its document is longer than those of recall. Of what was measured there
-(`training_cuda_tf32_compiled_stacks_of_15_treecall.json`) this foresees attention of width 128 to 1.06; nobody timed
-the others since batches have parts.
+(`training_cuda_tf32_compiled_stacks_of_15_treecall.json`) attention of width 128 was foreseen to 1.06, when parts had
+fewer lengths and 1,406 positions on average, not 1,221; nobody timed the others since batches have parts.
 Once cohorts of a sweep have been timed, `Calibration` corrects the estimate by what they took.
 """
 

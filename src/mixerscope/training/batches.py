@@ -1,5 +1,6 @@
 """Documents on the device: those a model is scored on, and those it is trained on, cut into batches once."""
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,14 @@ SHORTEST = 16
 """Batches are not cut shorter than this: a step would not become cheaper."""
 WORTH = 0.75
 """Of the positions of whole batches: batches are parted if that leaves at most this, since each part is launched."""
+LENGTHS_OF_A_PART = 3
+"""A step is captured for each pair of lengths that it meets, and compiled for each length of a part."""
+CANDIDATES = 32
+"""Lengths among which those of a part are chosen, at most: the longest has so many steps."""
+
+
+_Part = tuple[int, list[int]]
+"""How many documents of each batch, and how long they are computed in each."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +99,14 @@ class Batches:
         scored = (targets != UNSCORED).sum(1)
         needed = (read.where(targets != UNSCORED, 0).amax(1) + 1)[rows]  # [p, b]
         offered = _offered(int(needed.max()), multiple, batch.tokens.shape[1])
-        sizes = (size,)
+        parts = [(size, _rounded(needed.amax(1), offered))]
         if in_parts and bool((scored == scored[0]).all()):
             needed, order = needed.sort(stable=True, dim=1, descending=True)
-            sizes, whole = _sizes(needed, offered), rows
-            rows = whole.gather(1, order) if len(sizes) > 1 else whole
-        parts = [_rounded(part.amax(1), offered) for part in needed.split(sizes, 1)]
-        lengths = tuple(zip(*parts, strict=True))
+            parted = _parted(needed, multiple, batch.tokens.shape[1])
+            if _positions(parted) <= WORTH * _positions(parts):
+                parts, rows = parted, rows.gather(1, order)
+        sizes = tuple(number for number, _ in parts)
+        lengths = tuple(zip(*(own for _, own in parts), strict=True))
         tokens, read, targets = batch.tokens[rows].to(device), read[rows].to(device), targets[rows].to(device)
         for name, column in (columns or {}).items():
             if len(column) != len(batch):
@@ -123,17 +133,40 @@ def _rounded(needed: Tensor, offered: list[int]) -> list[int]:
     return known[torch.searchsorted(known, needed.contiguous())].tolist()
 
 
-def _sizes(needed: Tensor, offered: list[int]) -> tuple[int, ...]:
-    """How many of the documents of a batch, whose needs [p, b] descend, are a part of their own: those that leave the
+def _parted(needed: Tensor, multiple: int, most: int) -> list[_Part]:
+    """Of batches whose documents' needs [p, b] descend, so many of the first, and the others: those that leave the
     fewest positions to compute."""
     size = needed.shape[1]
 
-    def positions(first: int) -> int:
-        parts = needed.split([part for part in (first, size - first) if part], 1)
-        return sum(part.shape[1] * sum(_rounded(part[:, 0], offered)) for part in parts)
+    def parts(first: int) -> list[_Part]:
+        own = [part[:, 0] for part in needed.split([first, size - first], 1)]
+        fitted = [_rounded(longest, _fitting(longest, multiple, most)) for longest in own]
+        return list(zip((first, size - first), fitted, strict=True))
 
-    best = min(range(2, size, 2), key=positions, default=0)
-    return (best, size - best) if best and positions(best) <= WORTH * positions(0) else (size,)
+    return min(map(parts, range(2, size, 2)), key=_positions, default=[(size, [most] * len(needed))])
+
+
+def _positions(parts: list[_Part]) -> int:
+    return sum(documents * sum(lengths) for documents, lengths in parts)
+
+
+def _fitting(needed: Tensor, multiple: int, most: int) -> list[int]:
+    """Up to three lengths, ascending, that leave the fewest positions if each number is rounded up to one of them."""
+    step = _up(max(multiple, int(needed.max()) // CANDIDATES), multiple)
+    rounded = ((needed.clamp(min=SHORTEST) + step - 1) // step * step).clamp(max=most)
+    lengths, counts = (found.tolist() for found in rounded.unique(return_counts=True))
+    before = [0, *itertools.accumulate(counts)]
+    # By how many of the shortest lengths are covered: the positions of these, and the lengths that cover them.
+    best: list[tuple[int, list[int]]] = [
+        (0, []),
+        *((length * before[i + 1], [length]) for i, length in enumerate(lengths)),
+    ]
+    for _ in range(LENGTHS_OF_A_PART - 1):
+        best = [best[0]] + [
+            min((best[j][0] + length * (before[i + 1] - before[j]), [*best[j][1], length]) for j in range(i + 1))
+            for i, length in enumerate(lengths)
+        ]
+    return best[-1][1]
 
 
 def _up(number: int, multiple: int) -> int:
