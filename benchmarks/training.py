@@ -30,6 +30,7 @@ from mixerscope.randomness import stream
 from mixerscope.spec import RunSpec
 from mixerscope.sweep.ahead import Ahead
 from mixerscope.sweep.cohorts import Cohort
+from mixerscope.sweep.cost import shares_to_compile
 from mixerscope.training import train_cohort
 from mixerscope.training.stack import UNROLLED, Stack
 from mixerscope.training.trainer import _documents, _stack
@@ -134,7 +135,7 @@ def compile_ahead(todo: Sequence[tuple[str, int]], options: argparse.Namespace, 
         checked = [specs_of_checks(name, options.precision) for name in options.architectures]
         cohorts += [Cohort(tuple(specs)) for several in checked for specs in several]
     started = time.perf_counter()
-    ahead = Ahead(cohorts, machine, os.cpu_count() or 1)
+    ahead = Ahead(cohorts, machine, os.cpu_count() or 1, shares=shares_to_compile)
     while not all(ahead.is_ready(cohort, wait=60) for cohort in cohorts):
         pass
     ahead.close()

@@ -125,7 +125,7 @@ def test_nobody_waits_for_processes_that_are_all_dead(sweep_file):
 
 def test_what_is_not_compiled_by_the_deadline_is_left_for_the_next_call(sweep_file, tmp_path, monkeypatch):
     class Endless(Ahead):
-        def __init__(self, cohorts, machine, processes, at_first, idle):
+        def __init__(self, cohorts, machine, processes, at_first, idle, shares):
             super().__init__(cohorts, machine, 0)
 
     monkeypatch.setattr("mixerscope.sweep.execute.Ahead", Endless)
@@ -139,7 +139,7 @@ def test_what_is_not_compiled_by_the_deadline_is_left_for_the_next_call(sweep_fi
 
 def test_a_cohort_that_could_not_be_compiled_ahead_is_trained_all_the_same(sweep_file, tmp_path, monkeypatch):
     class Never(Ahead):
-        def __init__(self, cohorts, machine, processes, at_first, idle):
+        def __init__(self, cohorts, machine, processes, at_first, idle, shares):
             super().__init__(cohorts, machine, 0)
             self.failures = {cohort.id: "out of order" for cohort in cohorts}
             for event in self.ready.values():
@@ -161,3 +161,25 @@ def test_a_cohort_that_could_not_be_compiled_ahead_is_trained_all_the_same(sweep
         "attention d=8 x2 is compiled where it is trained: out of order",
         "based d=8 x2 is compiled where it is trained: out of order",
     ]
+
+
+@pytest.mark.slow
+def test_a_cohort_is_ready_when_all_of_its_shares_are(sweep_file):
+    cohorts = group(load_runs(str(sweep_file())), largest=1)
+    ahead = Ahead(cohorts, Machine(compile=True), processes=2, at_first=1, shares=lambda cohort: 2)
+    assert len(ahead.processes) == 2, "one for each share of the first"
+    assert all(ahead.is_ready(cohort, wait=60) for cohort in cohorts)
+    assert (set(ahead.left.values()), ahead.failures) == ({0}, {})
+    ahead.close()
+
+
+def test_a_share_that_fails_is_that_of_its_cohort_alone(sweep_file):
+    first, second = group(load_runs(str(sweep_file())), largest=1)[:2]
+    ahead = Ahead([first, second], Machine(), 0, shares=lambda cohort: 2)
+    ahead._ended(first, None)
+    assert not ahead.is_ready(first, wait=0)
+    ahead._ended(first, "out of order")
+    ahead._ended(second, None)
+    assert ahead.is_ready(first, wait=0)
+    assert not ahead.is_ready(second, wait=0)
+    assert ahead.failures == {first.id: "out of order"}

@@ -251,3 +251,17 @@ def test_parts_leave_less_than_half_of_the_positions_of_treecall():
     whole_ones, parted = (trainer.batches_of(data, spec.train, CPU, like=device) for device in ("cpu", "cuda"))
     assert len(whole_ones.sizes) == 1
     assert parted.positions < 0.48 * whole_ones.positions
+
+
+def test_a_few_lengths_have_every_length_of_every_part():
+    spec = RunSpec.model_validate(
+        {"task": "atr:paper", "model": {"architecture": "mamba"}, "train": {"documents": 1280, "steps": 40}}
+    )
+    data = spec.task.sample(1280, stream(0, "train"), "train")
+    batches = trainer.batches_of(data, spec.train, CPU, like="cuda")
+    few = batches.covering
+    assert len(set(batches.lengths)) > len(few) == len(set(few)) >= 2
+    assert set(few) <= set(batches.lengths)
+    every = {own for lengths in batches.lengths for own in enumerate(lengths)}
+    assert {own for lengths in few for own in enumerate(lengths)} == every
+    assert batches_of(documents([9] * 8), size=4, steps=4).covering == [(9,)]

@@ -225,7 +225,7 @@ def test_a_member_that_has_reached_its_accuracy_keeps_the_weights_of_that_step(u
 def test_compiling_ahead_builds_a_stack_of_each_size_and_trains_none(uncompiled, monkeypatch):
     built = []
     monkeypatch.setattr(trainer, "fitting", lambda *_: [[0, 1], [2, 3], [4]])
-    monkeypatch.setattr(Stack, "build", lambda stack: built.append(len(stack.flat)))
+    monkeypatch.setattr(Stack, "compile", lambda stack, share, of: built.append(len(stack.flat)))
     monkeypatch.setattr(Stack, "advance", lambda stack, steps: pytest.fail("trained"))
     spec = tiny_spec("attention")
     compile_cohort([spec.changed(seed=seed) for seed in range(5)], COMPILED)

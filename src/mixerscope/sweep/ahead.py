@@ -13,9 +13,10 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from typing import NamedTuple
 
 import torch
 
@@ -34,6 +35,14 @@ def compiles_ahead(machine: Machine) -> bool:
     return machine.compile and machine.device == "cuda"
 
 
+class _Share(NamedTuple):
+    """Of what a cohort needs compiled."""
+
+    cohort: Cohort
+    number: int
+    of: int
+
+
 class Ahead:
     """Processes that compile cohorts in their order; each cohort waits for its turn only.
 
@@ -47,20 +56,27 @@ class Ahead:
         processes: int,
         at_first: int | None = None,
         idle: Idle | None = None,
+        shares: Callable[[Cohort], int] = lambda cohort: 1,
     ) -> None:
+        """`at_first` cohorts are compiled before there are as many processes as there may be; of each so many `shares`
+        at the same time."""
         self.machine, self.idle = machine, idle
         self.failures: dict[str, str] = {}
         """By cohort: why it could not be compiled here. Training compiles it then, as it would without this."""
         self.ready = {cohort.id: threading.Event() for cohort in cohorts}
-        self.waiting: queue.SimpleQueue[Cohort] = queue.SimpleQueue()
+        self.left = {cohort.id: shares(cohort) for cohort in cohorts}
+        """Shares that have not been compiled yet."""
+        self.waiting: queue.SimpleQueue[_Share] = queue.SimpleQueue()
         for cohort in cohorts:
-            self.waiting.put(cohort)
-        processes = min(processes, len(cohorts))
-        at_first = processes if at_first is None else min(at_first, processes)
-        self.urgent, self.later = cohorts[:at_first], processes - at_first
+            for number in range(self.left[cohort.id]):
+                self.waiting.put(_Share(cohort, number, self.left[cohort.id]))
+        processes = min(processes, self.waiting.qsize())
+        self.urgent = cohorts[:at_first]
+        at_first = min(sum(self.left[cohort.id] for cohort in self.urgent), processes)
+        self.later = processes - at_first
         self.processes: list[subprocess.Popen[str]] = []
         self.feeders: list[threading.Thread] = []
-        self.at_work, self.lock = 0, threading.Lock()
+        self.at_work, self.lock, self.counting = 0, threading.Lock(), threading.Lock()
         with self.lock:
             self._hire(at_first)
             if at_first and not self.processes:
@@ -105,18 +121,17 @@ class Ahead:
     def _feed(self, process: subprocess.Popen[str]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        while (cohort := self._next()) is not None:
-            runs = [run.model_dump(mode="json") for run in cohort.runs]
+        while (share := self._next()) is not None:
+            runs = [run.model_dump(mode="json") for run in share.cohort.runs]
             task = {"machine": asdict(self.machine), "runs": runs, "adopted": adopted()}
+            task |= {"share": share.number, "of": share.of}
             try:
                 process.stdin.write(json.dumps(task) + "\n")
                 process.stdin.flush()
                 answer = process.stdout.readline().strip()
             except OSError:
                 answer = ""
-            if answer != DONE:
-                self.failures[cohort.id] = answer or ENDED
-            self.ready[cohort.id].set()
+            self._ended(share.cohort, None if answer == DONE else answer or ENDED)
             self._hire_the_others()
             if not answer:  # what is left is for the other processes
                 break
@@ -129,16 +144,24 @@ class Ahead:
             if not self.at_work:
                 self._give_up(ENDED)
 
-    def _next(self) -> Cohort | None:
+    def _ended(self, cohort: Cohort, failure: str | None) -> None:
+        """One more share was compiled, or will not be, for this reason."""
+        if failure is not None:
+            self.failures[cohort.id] = failure
+        with self.counting:
+            self.left[cohort.id] -= 1
+            if not self.left[cohort.id]:
+                self.ready[cohort.id].set()
+
+    def _next(self) -> "_Share | None":
         with suppress(queue.Empty):
             return self.waiting.get_nowait()
         return None
 
     def _give_up(self, reason: str) -> None:
         """Keeps nobody waiting for what has not had its turn."""
-        while (cohort := self._next()) is not None:
-            self.failures[cohort.id] = reason
-            self.ready[cohort.id].set()
+        while (share := self._next()) is not None:
+            self._ended(share.cohort, reason)
 
 
 def import_compiler() -> None:
@@ -182,7 +205,8 @@ def main() -> None:
         try:
             for reference in task["adopted"]:
                 use(reference)
-            compile_cohort([parse(RunSpec, run) for run in task["runs"]], Machine(**task["machine"]))
+            runs = [parse(RunSpec, run) for run in task["runs"]]
+            compile_cohort(runs, Machine(**task["machine"]), task["share"], task["of"])
             answer = DONE
         except Exception as error:  # noqa: BLE001 - reported, and the cohort is compiled where it is trained
             answer = " ".join(f"{type(error).__name__}: {error}".split())

@@ -159,6 +159,11 @@ def _times_usual(stage: Spec, setting: str) -> float:
     return own / usual
 
 
+def shares_to_compile(cohort: Cohort) -> int:
+    """Processes that can compile a cohort at the same time: where documents differ in length, parts of batches do."""
+    return _work(cohort.first, "cuda").shares
+
+
 def before_the_first(machine: Machine) -> float:
     """Seconds of a call in which nothing is trained yet."""
     return AHEAD_SECONDS if compiles_ahead(machine) else 0.0
@@ -208,6 +213,8 @@ class _Work:
 
     parts: int
     positions: float
+    shares: int
+    """In how many what a step needs can be compiled."""
     beside_all: float
     """The same, those of long documents counted as often as these are longer than those of recall."""
 
@@ -220,7 +227,7 @@ def _work(spec: RunSpec, device: str) -> _Work:
         batches = batches_of(sample, train, torch.device("cpu"), like=device)
         parts = [part for lengths in batches.lengths for part in zip(batches.sizes, lengths, strict=True)]
         beside_all = sum(size * length * max(1.0, length / FITTED_LENGTH) for size, length in parts) / batches.count
-        _WORK[key] = _Work(len(batches.sizes), batches.positions, beside_all)
+        _WORK[key] = _Work(len(batches.sizes), batches.positions, len(batches.covering), beside_all)
     return _WORK[key]
 
 

@@ -22,7 +22,7 @@ from mixerscope.store import make_folder
 from mixerscope.sweep.ahead import Ahead, compiles_ahead, import_compiler
 from mixerscope.sweep.claims import Claims
 from mixerscope.sweep.cohorts import Cohort
-from mixerscope.sweep.cost import Timed
+from mixerscope.sweep.cost import Timed, shares_to_compile
 from mixerscope.sweep.device import Streams, short_turns, with_its_share
 from mixerscope.sweep.forecast import Forecast, OutOfTime, Running
 from mixerscope.sweep.idle import Idle
@@ -116,7 +116,7 @@ class _Executor:
             yield
             return
         processes = min(MOST_COMPILING, max(1, (os.cpu_count() or 1) - self.plan.in_flight))
-        self.ahead = Ahead(untrained, self.machine, processes, at_first=self.plan.in_flight, idle=idle)
+        self.ahead = Ahead(untrained, self.machine, processes, self.plan.in_flight, idle, shares_to_compile)
         import_compiler()  # here too: the first cohort to be ready would wait for it, and there is nothing else to do
         try:
             yield

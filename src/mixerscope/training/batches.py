@@ -73,6 +73,18 @@ class Batches:
         return sum(computed) / self.count
 
     @property
+    def covering(self) -> list[tuple[int, ...]]:
+        """A few of the `lengths` in which every part has each length that it ever has: what is compiled for one part
+        does not depend on how long the others are."""
+        kinds = sorted(set(self.lengths))
+        left = {own for lengths in kinds for own in enumerate(lengths)}
+        found: list[tuple[int, ...]] = []
+        while left:
+            found.append(max(kinds, key=lambda lengths: len(left.intersection(enumerate(lengths)))))
+            left.difference_update(enumerate(found[-1]))
+        return found
+
+    @property
     def shares(self) -> tuple[float, ...]:
         """Of each part in the loss of its batch, which is a mean over documents that are scored equally often."""
         return tuple(size / sum(self.sizes) for size in self.sizes)

@@ -158,6 +158,12 @@ class Stack:
             for lengths, steps in sorted(self.spans(), key=lambda span: ([-length for length in span[0]], span[1])):
                 self._graph(lengths, steps)
 
+    def compile(self, share: int, of: int) -> None:
+        """What `build` would meet that is not compiled yet, or such a share of it."""
+        if self.device.type == "cuda":
+            for lengths in self.batches.covering[share::of]:
+                self._graph(lengths, 1)
+
     def spans(self) -> set[tuple[Lengths, int]]:
         """All that may be a graph: the lengths of a batch's parts, and how many steps on batches of these lengths."""
         kinds = set(self.batches.lengths)

@@ -126,13 +126,14 @@ class _NoRoom(Exception):
     """A stack needs more memory than was thought; nothing of it has been trained."""
 
 
-def compile_cohort(specs: list[RunSpec], machine: Machine) -> None:
-    """Gets training ready and trains nothing: what it takes to start is in the compiler's cache afterwards."""
+def compile_cohort(specs: list[RunSpec], machine: Machine, share: int = 0, of: int = 1) -> None:
+    """Compiles what training needs and trains nothing: it is in the compiler's cache afterwards. Several processes
+    may do a share each."""
     check_stackable(specs)
     with _settings(specs[0], machine):
         sizes = {len(part) for part in fitting(list(range(len(specs))), specs[0], machine)}
         for size in sizes:
-            _stack(specs[:size], _documents(specs[0], "train"), machine, None).build()
+            _stack(specs[:size], _documents(specs[0], "train"), machine, None).compile(share, of)
 
 
 @contextmanager
