@@ -36,7 +36,9 @@ def _cause(figure: str, cell: Beside, known: dict[str, Any]) -> str:
         return [
             f"{said['cause']} ({said['tested_by']})"
             for said in known[kind]
-            if (said["figure"], said["row"]) == (figure, cell.row) and cell.width in said["widths"]
+            if (said["figure"], said["row"]) == (figure, cell.row)
+            and cell.panel in said["panels"]
+            and cell.width in said["widths"]
         ]
 
     return "; ".join(said_of("causes")[:1] or [UNEXPLAINED, *said_of("ruled_out")])
